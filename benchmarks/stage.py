@@ -31,6 +31,7 @@ from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.routing.chat import Chat, Conversations
 from gateway.conversations.routing.session_updates import SessionUpdates
+from gateway.conversations.schedules.heartbeat import Heartbeat
 from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.schedules import Schedules
 from gateway.conversations.turn.titles import TitleMaker
@@ -340,6 +341,7 @@ class Stage:
             senders=Senders(self.settings, Pairings(store, self.clock.now), self.clock),
             schedules=Schedules(store, self.clock.now),
             proposals=RuleProposals(models, caller, self.clock.monotonic),
+            heartbeat=Heartbeat(self.settings, self.clock, workspace, lambda _: True),
             spending=spending,
         )
         dependencies = ConversationDependencies(

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from plugins.api.command import ConversationEntry as ConversationEntry
     from plugins.api.command import ConversationView as ConversationView
     from plugins.api.command import FactsView as FactsView
+    from plugins.api.command import HeartbeatEntry as HeartbeatEntry
     from plugins.api.command import HistoryEntry as HistoryEntry
     from plugins.api.command import JobEntry as JobEntry
     from plugins.api.command import McpServerEntry as McpServerEntry
@@ -236,8 +237,8 @@ _NAMES = {
     "plugins.api.compaction": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext CompactionInput"
     " FlushResult FlushRules IdentifierPolicy MemoryFlush Summarizer Summary",
     "plugins.api.command": "AdmittedSender AgentEntry ApprovalsView Command CommandFailed CommandHelp CommandTime"
-    " CompactionEntry ContextItem ContextReport ConversationEntry ConversationView FactsView HistoryEntry JobEntry"
-    " McpServerEntry McpView"
+    " CompactionEntry ContextItem ContextReport ConversationEntry ConversationView FactsView HeartbeatEntry HistoryEntry"
+    " JobEntry McpServerEntry McpView"
     " MemoryMatches MemoryReport NoteEntry OfferedModels OpenQuestion PairedAddress PairingCode PairingsView PruningReport"
     " QueueState RememberedApproval SamplingState ScheduleEntry ScheduleOptions SchedulesView ShownChanges ShownSkill"
     " SkillEntry SkillsView SpendingSummary",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
+_HOURS = r"^([01]\d|2[0-3]):[0-5]\d-(([01]\d|2[0-3]):[0-5]\d|24:00)$"
 
 log = structlog.get_logger("exuvia.config")
 
@@ -253,6 +254,24 @@ class TranscriptionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     model: _Text | None = None
 
 
+class HeartbeatKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[heartbeat]`: wakes the model at an interval, with what stands in a file of the workspace.
+
+    `every` None is never. The interval counts from the beginning of the `active` hours in the `timezone`, None for that of
+    the `person`. Answers go to the conversation `session`, or to the chat `to` of a channel. `prompt` None means the shipped
+    text, and no beat without a file.
+    """
+
+    every: Seconds | None = None
+    active: Annotated[str, msgspec.Meta(pattern=_HOURS)] = "00:00-24:00"
+    timezone: Timezone | None = None
+    person: _Text = "owner"
+    session: _Text | None = None
+    to: Annotated[str, msgspec.Meta(pattern="^[^:]+:.+$")] | None = None
+    file: _Text = "HEARTBEAT.md"
+    prompt: _Text | None = None
+
+
 class LogKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[log]`: level and format; `auto` is text on a terminal and JSON elsewhere."""
 
@@ -286,6 +305,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     usage: UsageKeys = UsageKeys()
     budgets: dict[str, BudgetKeys] = {}
     transcription: TranscriptionKeys = TranscriptionKeys()
+    heartbeat: HeartbeatKeys = HeartbeatKeys()
     log: LogKeys = LogKeys()
 
 

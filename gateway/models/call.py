@@ -69,7 +69,8 @@ class ReplyStream:
     is the whole reply.
 
     Use as an async context manager; leaving the block cancels the request. All fields of the reply are checked. Its text is
-    cut off after `limit` bytes in UTF-8, its reasoning after `REASONING_LIMIT`.
+    cut off after `limit` bytes in UTF-8, its reasoning after `REASONING_LIMIT`. What it costs is charged as `charged_as`,
+    empty for its purpose.
 
     Budgets reserve the most that the request may cost: `tokens` is the estimate of its input, 0 to make one, and `output`
     the most that the answer may have, None if only the model and the parameters limit it.
@@ -87,11 +88,13 @@ class ReplyStream:
         *,
         tokens: int = 0,
         output: int | None = None,
+        charged_as: str = "",
     ) -> None:
         self._tokens = tokens
         self._output = output
         self._model = model
         self._request = request
+        self._charged_as = charged_as or request.purpose
         self._limit = self._room = limit
         self._reasoning_room = REASONING_LIMIT - len(REASONING_CUT.encode())
         self._pieces: list[str] = []
@@ -111,7 +114,7 @@ class ReplyStream:
             self._charge = await spending.begin(
                 ModelRequest(
                     session=self._request.session,
-                    purpose=self._request.purpose,
+                    purpose=self._charged_as,
                     model=self._model.name,
                     price=spending.price(self._model.provider, self._model.model),
                     tokens=lambda: self._tokens or context_tokens(self._request.context),

@@ -18,6 +18,7 @@ from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.session_updates import SessionUpdates
+from gateway.conversations.schedules.heartbeat import Heartbeat
 from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.schedule_tool import ScheduleTools
 from gateway.conversations.schedules.schedules import Schedules
@@ -47,6 +48,7 @@ class ConversationWiring:
     questions: OpenQuestions
     senders: Senders
     schedules: Schedules
+    heartbeat: Heartbeat
     spending: Spending
     activity: TurnActivity
     updates: SessionUpdates
@@ -114,6 +116,7 @@ class ConversationWiring:
             senders=self.senders,
             schedules=self.schedules,
             proposals=RuleProposals(agent.registry, self.models.caller, context.clock.monotonic),
+            heartbeat=self.heartbeat,
             spending=self.spending,
             plugins_spent=plugins.services.spent,
             channels=channels,

@@ -23,6 +23,7 @@ from gateway.conversations.erasure.derived_data import OpenIndexes
 from gateway.conversations.erasure.erasures import Erasures
 from gateway.conversations.routing.session_updates import SessionUpdates
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.schedules.heartbeat import Heartbeat
 from gateway.conversations.schedules.scheduler import Scheduler
 from gateway.conversations.schedules.schedules import Schedules
 from gateway.conversations.search.conversation_search import ConversationSearch
@@ -193,6 +194,7 @@ class ApplicationBuilder:
             questions=OpenQuestions(rules),
             senders=Senders(self.context.settings, pairings, self.context.clock, plugins.channels.opened),
             schedules=schedules,
+            heartbeat=Heartbeat(self.context.settings, clock, self.context.workspace, self._is_person),
             spending=spending,
             activity=TurnActivity(plugins.channels.opened),
             updates=SessionUpdates(),
@@ -212,6 +214,7 @@ class ApplicationBuilder:
                 erasures=erasures,
             )
         )
+        await opened(dependencies.command_services.heartbeat)
         scheduler = await opened(Scheduler(schedules, switchboard, clock, self._is_person, stores.leases))
         self.stack.push_async_callback(delivery.close)
         self.stack.push_async_callback(dependencies.activity.close)

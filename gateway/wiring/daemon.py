@@ -253,6 +253,7 @@ class Daemon:
         await gateway.switchboard.resume_all()
         await gateway.switchboard.resume_deletions()
         gateway.scheduler.start()
+        await gateway.dependencies.command_services.heartbeat.start(gateway.switchboard)
         gateway.dependencies.command_services.questions.complete()
         if gateway.cluster is not None:
             await gateway.switchboard.adopt()
@@ -363,6 +364,8 @@ class Daemon:
         await gateway.plugins.mcp.reconfigure(self.config.mcp)
         await gateway.plugins.channels.reconfigure(channels)
         gateway.models.registry.reconfigure(self.config.agent)
+        if any(key.startswith("heartbeat.") or key.endswith(".timezone") for key in changed):
+            await gateway.dependencies.command_services.heartbeat.reconfigure()
         await gateway.agents.reconfigure()
         if any(key.startswith(("memory.", "agents.")) for key in changed):
             gateway.agents.wake_memories()  # the sources or the embedding provider may have changed

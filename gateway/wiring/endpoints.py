@@ -254,6 +254,7 @@ def console_endpoints(
         Endpoint("DELETE", PAIRING, owner_only(_later(lambda: of.channels.unpair))),
         Endpoint("GET", "/api/schedules", _later(lambda: of.schedules.listed)),
         Endpoint("POST", "/api/schedules", _later(lambda: of.schedules.add)),
+        Endpoint("GET", "/api/schedules/heartbeat", _later(lambda: of.schedules.heartbeat)),
         Endpoint("GET", "/api/schedules/calendar", _later(lambda: of.schedules.calendar)),
         Endpoint("GET", SCHEDULE, _later(lambda: of.schedules.show)),
         Endpoint("POST", SCHEDULE + "/run", _later(lambda: of.schedules.run)),

@@ -565,6 +565,33 @@ class ScheduleEntry(msgspec.Struct, frozen=True, kw_only=True):
     missed: int = 0
 
 
+class HeartbeatEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The heartbeat, which wakes the model at an interval.
+
+    Attributes:
+        every: The interval in words, such as `every 30 min`.
+        active: The active hours, such as `08:00-22:00`.
+        zone: The name of their time zone; empty for the system's.
+        key: The conversation.
+        next: The next time (RFC 3339, UTC).
+        last: What became of the last beat since the start: `sent`, `busy`, `empty` or `failed`; empty before the first.
+        sent, skipped: How many beats there were since the start.
+        cost: What its answers have cost this month, in millionths of the currency.
+        currency: The currency.
+    """
+
+    every: str
+    active: str
+    zone: str
+    key: str
+    next: str
+    last: str = ""
+    sent: int = 0
+    skipped: int = 0
+    cost: int = 0
+    currency: str = ""
+
+
 class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a schedule does differently, as a person writes it; what is empty is as usual.
 
@@ -593,6 +620,10 @@ class SchedulesView(Protocol):
 
     async def entries(self) -> Sequence[ScheduleEntry]:
         """Return the schedules, the next one first."""
+        ...
+
+    async def heartbeat(self) -> HeartbeatEntry | None:
+        """Return the heartbeat; None if there is none, or if it is another person's or this is a group."""
         ...
 
     async def show(self, id_: str) -> ScheduleEntry:

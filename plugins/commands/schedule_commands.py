@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from typing import ClassVar, Literal
 
-from plugins.api.command import CommandFailed, CommandTime, ConversationView, ScheduleEntry, ScheduleOptions, SchedulesView
+from plugins.api.command import (
+    CommandFailed,
+    CommandTime,
+    ConversationView,
+    HeartbeatEntry,
+    ScheduleEntry,
+    ScheduleOptions,
+    SchedulesView,
+)
 from plugins.commands.markdown import block_text, code
 
 SHOWN = 100
@@ -48,6 +56,8 @@ class ScheduleCommand:
             case [] | ["list"]:
                 entries = await schedules.entries()
                 lines = [_line(each, conversation) for each in entries]
+                if (heartbeat := await schedules.heartbeat()) is not None:
+                    lines.append(_heartbeat(heartbeat, conversation))
                 return "\n".join(lines) or "Nothing is scheduled. `/remind 10m TEXT` sets a reminder."
             case ["ok"]:
                 return _set(await schedules.confirm(), conversation)
@@ -125,6 +135,14 @@ def _shown(entry: ScheduleEntry, conversation: ConversationView) -> str:
         f"- handed over {entry.handed} times, missed {entry.missed}",
     ]
     return "\n".join([*lines, "", "```", block_text(entry.text), "```"])
+
+
+def _heartbeat(entry: HeartbeatEntry, conversation: ConversationView) -> str:
+    """Describe the heartbeat on one line."""
+    cost = f", {entry.cost / 1_000_000:.2f} {entry.currency} this month" if entry.cost else ""
+    counts = f"{entry.sent} sent and {entry.skipped} skipped since the start"
+    following = f"{conversation.local(entry.next):%Y-%m-%d %H:%M}"
+    return f"- heartbeat {entry.every} ({entry.active}) in {code(entry.key)}, next {following}: {counts}{cost}"
 
 
 def _policy(entry: ScheduleEntry) -> str:

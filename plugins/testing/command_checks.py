@@ -28,6 +28,7 @@ from plugins.api.command import (
     ConversationEntry,
     ConversationView,
     FactsView,
+    HeartbeatEntry,
     HistoryEntry,
     JobEntry,
     McpView,
@@ -130,6 +131,21 @@ class FixedSchedules:
     def zone(self) -> str:
         """Return UTC."""
         return "UTC"
+
+    async def heartbeat(self) -> HeartbeatEntry | None:
+        """Return one that has cost 12 cents."""
+        return HeartbeatEntry(
+            every="every 30 min",
+            active="08:00-22:00",
+            zone="UTC",
+            key="main",
+            next="2026-06-10T09:00:00Z",
+            last="sent",
+            sent=4,
+            skipped=1,
+            cost=120_000,
+            currency="USD",
+        )
 
     async def show(self, id_: str) -> ScheduleEntry:
         """Return the schedule."""

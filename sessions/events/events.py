@@ -351,11 +351,13 @@ TurnOutcome: TypeAlias = Literal["replied", "silent", "cancelled", "failed", "ab
 
 
 class TurnEnded(_Kind, tag="turn_ended", frozen=True, kw_only=True):
-    """A turn ended, `millis` after it started or was last resumed."""
+    """A turn ended, `millis` after it started or was last resumed. If it was `dropped`, because a heartbeat found nothing to
+    say, all its messages leave the model's view."""
 
     outcome: TurnOutcome
     millis: int
     error: Failure | None = None
+    dropped: bool = False
 
 
 class ContextPruned(_Kind, tag="context_pruned", frozen=True, kw_only=True):

@@ -364,7 +364,8 @@ def _ended(t: Transcript, recorded: Recorded, event: TurnEnded) -> dict[str, obj
     for question in turn.questions:
         owed = _without_question(owed, question)
     due = due_deliveries(event, recorded.seq, turn)
-    return {"open_turn": None, "replied": recorded.seq, "used": recorded.at, "owed": (*owed, *due)}
+    view = {"view": t.view.before(turn.started)} if event.dropped else {}
+    return {**view, "open_turn": None, "replied": recorded.seq, "used": recorded.at, "owed": (*owed, *due)}
 
 
 def _resumed(turn: OpenTurn, event: TurnResumed) -> dict[str, object]:

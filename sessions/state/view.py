@@ -123,6 +123,19 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             recalled={source: digests for source, digests in self.recalled.items() if source in staying},
         )
 
+    def before(self, seq: int) -> View:
+        """Return the view without the messages placed at `seq` or later."""
+        first = self.first_from(seq)
+        sources = self.sources[:first]
+        staying = set(sources)
+        return View(
+            messages=PersistentList(self.messages[:first]),
+            placed=PersistentList(self.placed[:first]),
+            sources=PersistentList(sources),
+            edited={source: edited for source, edited in self.edited.items() if source in staying},
+            recalled={source: digests for source, digests in self.recalled.items() if source in staying},
+        )
+
     def pruned(self, edits: tuple[Edit, ...]) -> View:
         """Return the view after edits. An edit whose message is not in the view has no effect."""
         messages, known = list(self.messages), dict(self.edited)

@@ -41,7 +41,7 @@ async def test_schedules_are_added_paused_run_and_removed_by_keyboard_and_mouse(
         await item.get_by_role("button", name="Resume").click()
         await expect(item.get_by_role("button", name="Pause")).to_be_focused()
         await item.get_by_role("button", name="Run now").click()
-        await expect(page.locator("nav.sessions")).to_contain_text("main")
+        await expect(page.locator("nav.sessions")).to_contain_text("gnp.exe")
         await item.get_by_role("button", name="Remove").click()
         await item.get_by_role("button", name="Remove").click()
         await expect(page.get_by_text("Nothing is scheduled.")).to_be_visible()

@@ -1,4 +1,4 @@
-"""`exuvia sessions`, `exuvia agents`, `exuvia schedule`, `exuvia store`, `exuvia import`, `exuvia backup` and `exuvia restore`.
+"""`exuvia sessions`, `agents`, `schedule`, `store`, `import`, `backup` and `restore`.
 
 agent_commands     `exuvia agents list` and `exuvia route explain`
 backup_commands    `exuvia backup` and `exuvia restore`

@@ -102,17 +102,7 @@ class CommandContext(MemoryView):
 
     @property
     def schedules(self) -> PersonsSchedules:
-        services = self._services
-        return PersonsSchedules(
-            services.schedules,
-            self._waiting.message,
-            self.key,
-            now=services.clock.now,
-            settings=services.settings,
-            senders=services.senders,
-            proposals=services.proposals,
-            agent=self._transcript.agent,
-        )
+        return PersonsSchedules(self._services, self._waiting.message, self.key, agent=self._transcript.agent)
 
     @property
     def client(self) -> str:

@@ -12,6 +12,7 @@ from gateway.conversations.channels.senders import Senders
 from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.memory_writer import MemoryWriter
+from gateway.conversations.schedules.heartbeat import Heartbeat
 from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.schedules import Schedules
 from gateway.models.registry import ModelRegistry
@@ -50,6 +51,7 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     senders: Senders
     schedules: Schedules
     proposals: RuleProposals
+    heartbeat: Heartbeat
     spending: Spending
     channels: Callable[[], Sequence[str]] = tuple
     plugins_spent: Callable[[], Mapping[str, Mapping[str, Usage]]] = dict

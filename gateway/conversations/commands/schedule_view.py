@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime
 from itertools import islice
 from typing import Literal, get_args
 
 import msgspec
 
-from gateway.config.settings import Settings
 from gateway.conversations.channels.channel_inbox import conversation_key
-from gateway.conversations.channels.senders import Senders
+from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.memory_view import as_command_failure
 from gateway.conversations.schedules.calendar import CalendarDay, calendar_of
-from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.recurrence import (
     Cron,
+    Every,
     Rule,
     described,
     in_words,
@@ -31,12 +30,12 @@ from gateway.conversations.schedules.schedules import (
     MissedPolicy,
     Schedule,
     ScheduleRefused,
-    Schedules,
     ScheduleSet,
     TimeNotUnderstood,
     check_text,
 )
-from plugins.api.command import ScheduleEntry, ScheduleOptions
+from gateway.conversations.turn.answering import HEARTBEAT
+from plugins.api.command import HeartbeatEntry, ScheduleEntry, ScheduleOptions
 from plugins.support.workspace import OWNER
 from sessions.events.events import MAIN_AGENT, MessageReceived
 
@@ -69,36 +68,42 @@ class Calendar(msgspec.Struct, frozen=True, kw_only=True):
 class PersonsSchedules:
     """A `SchedulesView` for the sender of a message in a conversation with a key."""
 
-    def __init__(
-        self,
-        schedules: Schedules,
-        message: MessageReceived,
-        key: str,
-        *,
-        now: Callable[[], datetime],
-        settings: Settings,
-        senders: Senders,
-        proposals: RuleProposals,
-        agent: str = MAIN_AGENT,
-    ) -> None:
-        self._schedules = schedules
+    def __init__(self, services: CommandServices, message: MessageReceived, key: str, agent: str = MAIN_AGENT) -> None:
+        self._services = services
+        self._schedules = services.schedules
+        self._proposals = services.proposals
+        self._now = services.clock.now
         self._message = message
         self._key = key
-        self._now = now
-        self._settings = settings
-        self._senders = senders
-        self._proposals = proposals
         self._agent = agent
 
     @property
     def zone(self) -> str:
-        return self._settings.zone_of(self._message.sender)
+        return self._services.settings.zone_of(self._message.sender)
 
     async def entries(self) -> Sequence[ScheduleEntry]:
         with as_command_failure():
             found = await self._schedules.of_person(self._message.sender)
         entries = (self._entry(each) for each in found if self._shows(each))
         return sorted(entries, key=lambda entry: (entry.next == "", entry.next))
+
+    async def heartbeat(self) -> HeartbeatEntry | None:
+        report = self._services.heartbeat.report()
+        if report is None or report.person != self._message.sender or self._message.chat == "group":
+            return None
+        spent = await self._services.spending.summary(report.person, "")
+        return HeartbeatEntry(
+            every=described(Every(round(report.every), "")),
+            active=report.active,
+            zone=report.zone,
+            key=report.key,
+            next=report.next,
+            last=report.last,
+            sent=report.sent,
+            skipped=report.skipped,
+            cost=spent.purposes.get(HEARTBEAT, 0),
+            currency=spent.currency,
+        )
 
     async def show(self, id_: str) -> ScheduleEntry:
         with as_command_failure():
@@ -222,10 +227,10 @@ class PersonsSchedules:
     async def _chat(self, options: ScheduleOptions) -> _Place:
         """Return the place of a chat on a channel. As long as nothing else is known, others may read it."""
         channel, _, chat = options.to.partition(":")
-        if not chat or not self._senders.knows_channel(channel):
+        if not chat or not self._services.senders.knows_channel(channel):
             raise ScheduleRefused(f"There is no channel for {options.to[:60]!r}; write its name and a chat: `CHANNEL:CHAT`.")
         person = self._message.sender
-        private = await self._senders.is_named(channel, chat, person)
+        private = await self._services.senders.is_named(channel, chat, person)
         if person != OWNER and not private:
             raise ScheduleRefused("Only the owner schedules for other chats; write the command in that chat.")
         key = options.session or conversation_key(channel, chat)

@@ -2,6 +2,7 @@
 
 recurrence     When a schedule is due.
 calendar       The next occurrences, day by day.
+heartbeat      Wakes the model at an interval, within active hours.
 parsing        Times as people write them.
 proposals      Rules that the model proposes for a person's own words.
 schedules      The log `HOME/schedules.jsonl` and its state.

@@ -31,6 +31,15 @@ OVERFLOWS = 4
 """Maximum consecutive compactions after a provider refused a request as too long. Each halves the conversation."""
 
 
+HEARTBEAT = "heartbeat"
+"""The `client` of the messages of the heartbeat, and the purpose that their answers are charged as."""
+
+
+def is_heartbeat(turn: OpenTurn) -> bool:
+    """Return True if a turn answers the heartbeat only."""
+    return turn.senders == (HEARTBEAT,)
+
+
 class PreparedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The next request: its `context`, the visibility of each attachment, its hash and its size."""
 
@@ -164,9 +173,10 @@ class ReplyRequester:
         """Send one request of about this many tokens, show its text and reasoning to subscribers as they arrive, and return
         the reply."""
         silence = SilenceFilter()
+        charged_as = HEARTBEAT if is_heartbeat(self._open_turn()) else ""
         outer = ON_PAUSE.set(partial(self.streaming.wait, self._recorder.transcript.head))
         try:
-            async with ReplyStream(model, request, tokens=tokens) as stream:
+            async with ReplyStream(model, request, tokens=tokens, charged_as=charged_as) as stream:
                 async for piece in stream:
                     if isinstance(piece, Reasoning):
                         self.streaming.add_reasoning(piece.text)

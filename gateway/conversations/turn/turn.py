@@ -17,7 +17,7 @@ from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.loaded_notes import LoadedNotes
 from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.notes.memory_writer import ExplicitMemory
-from gateway.conversations.turn.answering import ReplyRequester
+from gateway.conversations.turn.answering import ReplyRequester, is_heartbeat
 from gateway.conversations.turn.inbox import Inbox
 from gateway.conversations.turn.recalling import Recall
 from gateway.conversations.turn.tool_calls import ToolCalls
@@ -180,8 +180,9 @@ class Turn:
     async def _end(self, outcome: TurnOutcome, failure: Failure | None) -> None:
         self._calls.close()
         millis = round((self._clock.monotonic() - self._began) * 1000)
+        dropped = outcome == "silent" and is_heartbeat(self._open_turn())
         await self._recorder.append_durable(
-            TurnEnded(outcome=outcome, millis=millis, error=failure), turn=self._open_turn().ordinal
+            TurnEnded(outcome=outcome, millis=millis, error=failure, dropped=dropped), turn=self._open_turn().ordinal
         )
 
     def _record_interruption(self) -> None:

@@ -8,6 +8,7 @@ POST /api/erasures                     erase `{"session", "message"?, "person"?}
 
 GET    /api/schedules               all of them
 POST   /api/schedules               `{"text", "session"?, …}`: set one; `text` begins with the time
+GET    /api/schedules/heartbeat     the heartbeat, or null
 GET    /api/schedules/calendar      what is due on each day: `?from=2026-12-01&days=42`
 GET    /api/schedules/{id}          one, with its next times
 POST   /api/schedules/{id}/run      put the text into the conversation now
@@ -223,6 +224,10 @@ class ScheduleEndpoints:
         """Return the schedules, the next one first."""
         return await _answered(self._view(admission).entries())
 
+    async def heartbeat(self, _: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return the heartbeat, null if there is none."""
+        return await _answered(self._view(admission).heartbeat())
+
     async def calendar(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Return what is due on each of some days."""
         try:
@@ -274,16 +279,7 @@ class ScheduleEndpoints:
         message = MessageReceived(
             id="", client="http", sender=admission.person.id, channel="websocket", chat="private", text="", attachments=()
         )
-        services = self._services
-        return PersonsSchedules(
-            services.schedules,
-            message,
-            "main",
-            now=services.clock.now,
-            settings=services.settings,
-            senders=services.senders,
-            proposals=services.proposals,
-        )
+        return PersonsSchedules(self._services, message, "main")
 
 
 async def _answered(asked: Awaitable[object]) -> web.Response:

@@ -5,6 +5,7 @@ import { button, guarded } from "../controls.js";
 import { fill, h, readable } from "../elements.js";
 import { sentence } from "../format.js";
 import { locale, t, tn } from "../language.js";
+import { money } from "../money.js";
 import { ScheduleForm } from "./form.js";
 import { Month } from "./month.js";
 
@@ -29,6 +30,7 @@ class SchedulesPage {
     this.zone = undefined;
     this.status = h("p", { class: "status", role: "status" });
     this.list = h("ul", { class: "schedules" });
+    this.heartbeat = h("div", { class: "heartbeat", hidden: true });
     this.form = new ScheduleForm(this.api, (made) => this.added(made));
     this.month = new Month(this.api, (id) => this.open(id));
     fill(
@@ -39,7 +41,7 @@ class SchedulesPage {
         this.form.element,
         this.status,
         h("div", { class: "parts" },
-          h("section", { class: "listed", "aria-label": t("Schedules") }, this.list),
+          h("section", { class: "listed", "aria-label": t("Schedules") }, this.heartbeat, this.list),
           this.month.element),
       ),
     );
@@ -54,13 +56,14 @@ class SchedulesPage {
   async load() {
     clearTimeout(this.timer);
     try {
-      const entries = await this.api.get("/api/schedules");
+      const [entries, heartbeat] = await Promise.all([this.api.get("/api/schedules"), this.api.get("/api/schedules/heartbeat")]);
       if (this.ended) return;
       this.texts = new Map(entries.map((entry) => [entry.id, entry]));
       await this.month.load(this.texts);
       if (this.ended) return;
       this.zone = this.month.zone || undefined;
       this.show(entries);
+      this.showHeartbeat(heartbeat);
       this.loadAfter(entries);
     } catch (error) {
       this.status.textContent = sentence(error);
@@ -81,6 +84,17 @@ class SchedulesPage {
       : t("Nothing is scheduled. A reminder is a note to you; a task is a message that the assistant answers.");
     fill(this.list, entries.map((entry) => this.item(entry)));
     if (focused) this.list.querySelector(`[data-does="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  showHeartbeat(beat) {
+    this.heartbeat.hidden = !beat?.every;
+    if (!beat?.every) return;
+    const cost = beat.cost ? t("{cost} this month", { cost: money({ amount: beat.cost / 1_000_000, currency: beat.currency }) }) : "";
+    fill(this.heartbeat,
+      h("p", { class: "due" }, h("span", { class: "kind" }, t("Heartbeat")), h("time", { dateTime: beat.next }, this.local(beat.next))),
+      h("p", { class: "about" }, [`${beat.every}, ${beat.active}`, tn(beat.sent, "one sent since the start", "{count} sent since the start"),
+        beat.skipped ? tn(beat.skipped, "one skipped", "{count} skipped") : "", cost].filter(Boolean).join(" · "), " · ",
+        h("a", { href: `#/chat/${encodeURIComponent(beat.key)}` }, readable(beat.key))));
   }
 
   item(entry) {

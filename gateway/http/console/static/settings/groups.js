@@ -27,7 +27,7 @@ export const GROUPS = [
     icon: "context",
     title: t("Conversations"),
     about: t("Messages that arrive during an answer, and what happens before a conversation exceeds the model's window."),
-    keys: ["sessions", "compaction", "pruning", "agent.verbose"],
+    keys: ["sessions", "compaction", "pruning", "heartbeat", "agent.verbose"],
   },
   {
     id: "memory",

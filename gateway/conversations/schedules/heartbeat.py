@@ -1,0 +1,241 @@
+"""The heartbeat: wakes the model at an interval, within active hours, with what stands in `HEARTBEAT.md`.
+
+A beat that cannot begin at its time is skipped, never made up for: while its conversation is busy, while the gateway is
+stopped, or if there is nothing to say. An empty answer leaves the model's view and is not delivered. The times of a day are
+counted from the beginning of the active hours, so a restart changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self, TypeAlias
+
+import msgspec
+import structlog
+
+from gateway.config.keys import HeartbeatKeys
+from gateway.config.settings import Settings
+from gateway.conversations.channels.channel_inbox import conversation_key
+from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.schedules.recurrence import stamp_seconds, zone_named
+from gateway.conversations.schedules.scheduler import HAND_OVER_SECONDS, LONGEST_SLEEP
+from gateway.conversations.schedules.schedules import ON_TIME
+from gateway.conversations.turn.answering import HEARTBEAT
+from gateway.support.errors import GatewayError, error_fields, sentence_of
+from gateway.support.small_files import read_at_most
+from plugins.api.context import Clock
+from sessions.events.codec import replace_surrogates
+from sessions.events.errors import SessionsError
+from sessions.events.events import MessageReceived
+
+FILE_BYTES = 16 * 1024
+"""Bytes of the file that are used."""
+
+SHORTEST = 60.0
+"""The shortest interval in seconds."""
+
+PROMPT = (
+    "This is a heartbeat, sent by the gateway and not by a person. Do what is due of the list below, and nothing else. If"
+    " nothing needs the person's attention, answer only HEARTBEAT_OK."
+)
+
+Outcome: TypeAlias = Literal["sent", "busy", "empty", "failed"]
+
+log = structlog.get_logger("exuvia.heartbeat")
+
+
+class HeartbeatReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the heartbeat: `next` is RFC 3339 in UTC, empty if there is none; `last` is the outcome of the last beat
+    since the start. `sent` and `skipped` count since the start."""
+
+    every: float
+    active: str
+    zone: str
+    person: str
+    key: str
+    next: str
+    last: str = ""
+    sent: int = 0
+    skipped: int = 0
+
+
+class Heartbeat:
+    """Sends the beats, as an async context manager. Without `heartbeat.every` there is no task.
+
+    Args:
+        settings: The configuration in force.
+        clock: The clock.
+        workspace: The folder of the file.
+        persons: Returns True if there is a person with an id.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock, workspace: Path, persons: Callable[[str], bool]) -> None:
+        self._switchboard: Switchboard | None = None
+        self._settings = settings
+        self._clock = clock
+        self._workspace = workspace
+        self._persons = persons
+        self._task: asyncio.Task[None] | None = None
+        self._last: Outcome | None = None
+        self._sent = self._skipped = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stop()
+
+    async def start(self, switchboard: Switchboard) -> None:
+        """Begin to send the beats to these conversations, if the configuration says so."""
+        self._switchboard = switchboard
+        await self.reconfigure()
+
+    async def reconfigure(self) -> None:
+        """Begin, change or end the beats as the configuration in force says, once this has been started."""
+        await self._stop()
+        if self._keys.every and self._switchboard is not None:
+            self._task = asyncio.create_task(self._run(self._keys))
+
+    async def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    @property
+    def _keys(self) -> HeartbeatKeys:
+        return self._settings.current.heartbeat
+
+    def report(self) -> HeartbeatReport | None:
+        """Return the state; None if there is no heartbeat."""
+        keys = self._keys
+        if not keys.every:
+            return None
+        return HeartbeatReport(
+            every=max(SHORTEST, keys.every),
+            active=keys.active,
+            zone=self._zone(keys),
+            person=keys.person,
+            key=_place(keys)[0],
+            next=stamp_seconds(self._next(keys, self._clock.now())),
+            last=self._last or "",
+            sent=self._sent,
+            skipped=self._skipped,
+        )
+
+    def _zone(self, keys: HeartbeatKeys) -> str:
+        return str(keys.timezone or self._settings.zone_of(keys.person))
+
+    def _next(self, keys: HeartbeatKeys, after: datetime) -> datetime:
+        return next_beat(max(SHORTEST, keys.every or 0.0), keys.active, after, zone_named(self._zone(keys)))
+
+    async def _run(self, keys: HeartbeatKeys) -> None:
+        due = self._next(keys, self._clock.now())
+        while True:
+            left = (due - self._clock.now()).total_seconds()
+            if left > 0:
+                await asyncio.sleep(min(left, LONGEST_SLEEP))  # the wall clock may be set
+                due = min(due, self._next(keys, self._clock.now()))
+                continue
+            if self._clock.now() - due <= ON_TIME:  # else the machine slept
+                self._count(await self._beat(keys, due))
+            due = self._next(keys, max(due, self._clock.now()))
+
+    def _count(self, outcome: Outcome) -> None:
+        self._last = outcome
+        if outcome == "sent":
+            self._sent += 1
+        else:
+            self._skipped += 1
+            log.info("heartbeat_skipped", reason=outcome)
+
+    async def _beat(self, keys: HeartbeatKeys, due: datetime) -> Outcome:
+        """Send one beat, unless there is a reason not to."""
+        text = await asyncio.to_thread(self._text, keys)
+        if not text or not self._persons(keys.person):
+            return "failed" if text else "empty"
+        key, channel, chat = _place(keys)
+        message = MessageReceived(
+            id=f"{HEARTBEAT}:{stamp_seconds(due)}",
+            client=HEARTBEAT,
+            sender=keys.person,
+            channel=channel or "websocket",
+            chat="private",
+            text=text,
+            attachments=(),
+            reply_to=chat,
+        )
+        assert self._switchboard is not None
+        try:
+            async with asyncio.timeout(HAND_OVER_SECONDS):
+                conversation = await self._switchboard.chat(keys.person, key, create=True)
+                assert conversation is not None
+                if conversation.has_turn or any(each.recorder.transcript.waiting for each in conversation.conversations):
+                    return "busy"
+                received = await conversation.receive(message, None)
+                await conversation.until_durable(received)
+        except TimeoutError:
+            return "busy"
+        except (GatewayError, SessionsError) as error:
+            log.warning("heartbeat_failed", reason=sentence_of(error))
+            return "failed"
+        except Exception as error:  # the next beat may succeed
+            log.error("heartbeat_failed", **error_fields(error))
+            return "failed"
+        return "sent"
+
+    def _text(self, keys: HeartbeatKeys) -> str:
+        """Return the message: the prompt, and the file below it. A file without a list says nothing."""
+        said = ""
+        with suppress(OSError, UnicodeError):
+            said = (read_at_most(self._workspace / keys.file, FILE_BYTES) or b"").decode(errors="replace")
+        lines = [line for line in said.splitlines() if line.strip() and not line.lstrip().startswith(("#", "<!--"))]
+        if not lines and keys.prompt is None:
+            return ""
+        return replace_surrogates(
+            "\n\n".join(part for part in (keys.prompt or PROMPT, said.strip() if lines else "") if part)
+        )
+
+
+def next_beat(every: float, active: str, after: datetime, zone: tzinfo) -> datetime:
+    """Return the first time after another one at which a beat is due, in UTC.
+
+    Args:
+        every: The interval in seconds, counted on each day from the beginning of the active hours.
+        active: The active hours, such as `08:00-22:00`. If they end before they begin, they end on the next day.
+        after: The other time.
+        zone: The time zone of the active hours.
+    """
+    begin, end = (_minutes(part) for part in active.split("-"))
+    length = (end - begin) % 1440 or 1440
+    day = after.astimezone(zone).date() - timedelta(days=1)
+    while True:
+        first = _at(day, begin, zone)
+        last = _at(day, begin + length, zone)
+        number = max(0, int((after - first).total_seconds() // every) + 1)
+        if (due := first + timedelta(seconds=number * every)) < last and due > after:
+            return due
+        day += timedelta(days=1)
+
+
+def _minutes(text: str) -> int:
+    hours, minutes = text.split(":")
+    return int(hours) * 60 + int(minutes)
+
+
+def _at(day: date, minutes: int, zone: tzinfo) -> datetime:
+    """Return the time so many minutes by the clock on the wall after a day has begun, in UTC."""
+    return (datetime.combine(day, time()) + timedelta(minutes=minutes)).replace(tzinfo=zone).astimezone(UTC)
+
+
+def _place(keys: HeartbeatKeys) -> tuple[str, str, str]:
+    """Return the conversation, and the channel and chat that answers go to, both empty for the conversation itself."""
+    channel, _, chat = (keys.to or "").partition(":")
+    return keys.session or (conversation_key(channel, chat) if chat else "main"), channel if chat else "", chat

@@ -1,0 +1,199 @@
+"""The heartbeat: when it beats, what it says, what is skipped, and what its empty answers leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.conversations.channels import channel_runner
+from gateway.conversations.schedules import heartbeat
+from gateway.conversations.schedules.heartbeat import next_beat
+from gateway.conversations.schedules.recurrence import zone_named
+from plugins.policies.silent_reply import SilenceFilter, is_silent
+from tests.gateway.elsewhere import LINES, Elsewhere
+from tests.gateway.gateways import TOKEN, Gateway, gateway
+from tests.shelf import Shelf
+from tests.waiting import deadline
+
+BERLIN = zone_named("Europe/Berlin")
+
+
+def beats(every: float, active: str, after: str, count: int) -> list[str]:
+    moment, found = datetime.fromisoformat(after), list[str]()
+    for _ in range(count):
+        moment = next_beat(every, active, moment, BERLIN)
+        found.append(f"{moment.astimezone(BERLIN):%m-%d %H:%M}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("every", "active", "after", "expected"),
+    [
+        (1800, "08:00-22:00", "2026-06-01T05:10:00Z", ["06-01 08:00", "06-01 08:30"]),
+        (1800, "08:00-22:00", "2026-06-01T19:30:00Z", ["06-02 08:00", "06-02 08:30"]),
+        (7200, "22:00-02:00", "2026-06-01T20:30:00Z", ["06-02 00:00", "06-02 22:00"]),
+        (86_400, "09:00-17:00", "2026-06-01T12:00:00Z", ["06-02 09:00", "06-03 09:00"]),
+        (40_000, "00:00-24:00", "2026-06-01T00:00:00Z", ["06-01 11:06", "06-01 22:13"]),
+        (3600, "01:00-05:00", "2026-10-24T22:30:00Z", ["10-25 01:00", "10-25 02:00", "10-25 02:00", "10-25 03:00"]),
+        (3600, "01:00-05:00", "2026-03-28T23:30:00Z", ["03-29 01:00", "03-29 03:00", "03-29 04:00", "03-30 01:00"]),
+    ],
+)
+def test_beats_count_from_the_beginning_of_the_active_hours(
+    every: float, active: str, after: str, expected: list[str]
+) -> None:
+    assert beats(every, active, after, len(expected)) == expected
+
+
+@given(
+    st.integers(60, 200_000),
+    st.tuples(st.integers(0, 1439), st.integers(0, 1440)),
+    st.sampled_from(["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "UTC"]),
+    st.integers(0, 3 * 366 * 1440),
+)
+@settings(max_examples=200, deadline=None)
+def test_beats_ascend_and_do_not_depend_on_where_one_begins(
+    every: int, hours: tuple[int, int], zone: str, minutes: int
+) -> None:
+    begin, end = hours
+    active = f"{begin // 60:02}:{begin % 60:02}-{end // 60:02}:{end % 60:02}"
+    moment, zoned = datetime(2025, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes), zone_named(zone)
+    found = [moment]
+    for _ in range(6):
+        found.append(next_beat(every, active, found[-1], zoned))
+    assert all(earlier < later for earlier, later in pairwise(found))
+    assert next_beat(every, active, found[2] - timedelta(seconds=1), zoned) == found[2]
+
+
+@pytest.mark.parametrize("token", ["NO_REPLY", "HEARTBEAT_OK"])
+def test_both_words_for_nothing_are_silent(token: str) -> None:
+    for cut in range(len(token)):
+        stream = SilenceFilter()
+        shown = stream.feed("\n" + token[:cut]) + stream.feed(token[cut:] + " ")
+        assert shown + stream.end() == ""
+    assert is_silent(f" {token}\n")
+    stream = SilenceFilter()
+    assert stream.feed(token) + stream.feed(" but") + stream.end() == f"{token} but"
+
+
+# --- in a gateway -----------------------------------------------------------------------------------------------------
+
+DOOR = "# What to look after\n\n- Is the door shut?\n"
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return a function that lets the next beat be due so many seconds from now, and no other one on that day."""
+
+    def set_due(seconds: float) -> None:
+        due = datetime.now(UTC) + timedelta(seconds=seconds)
+
+        def next_due(every: float, active: str, after: datetime, zone: tzinfo) -> datetime:
+            return due if after < due else after + timedelta(days=1)
+
+        monkeypatch.setattr(heartbeat, "next_beat", next_due)
+
+    return set_due
+
+
+def prepared(home: Path, text: str = DOOR) -> dict[str, Any]:
+    """Write the list, and return the settings of a heartbeat."""
+    (home / "workspace").mkdir(parents=True)
+    (home / "workspace" / "HEARTBEAT.md").write_text(text)
+    return {"heartbeat.every": "30m", "heartbeat.active": "08:00-22:00"}
+
+
+async def reported(running: Gateway) -> Any:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with running.http.get(f"{running.url}/api/schedules/heartbeat", headers=headers) as response:
+        return await response.json()
+
+
+async def until_last(running: Gateway, outcome: str) -> Any:
+    async with deadline():
+        while (report := await reported(running))["last"] != outcome:
+            await asyncio.sleep(0.05)
+    return report
+
+
+async def test_an_empty_answer_leaves_the_view_and_its_cost_is_shown(tmp_path: Path, soon: Callable[[float], None]) -> None:
+    configured = prepared(tmp_path)
+    script = [{"text": "Hello."}, {"text": "HEARTBEAT_OK"}]
+    prices = '[prices."scripted:script"]\ninput = 1000.0\noutput = 1000.0\n[approvals]\ndefault = "allow"\n'
+    soon(3)
+    async with gateway(tmp_path, script=script, settings=configured, file=prices) as running:
+        client = await running.connect()
+        await client.chat("Hi.")
+        beat = await client.until(lambda f: f["type"] == "event" and f["event"].get("client") == "heartbeat")
+        assert "- Is the door shut?" in beat["event"]["text"]
+        assert "HEARTBEAT_OK" in beat["event"]["text"]
+        ended = await client.until_event("turn_ended")
+        assert (ended["outcome"], ended["dropped"]) == ("silent", True)
+        assert await client.chat("Well?") == ""  # the script counts the answers in the view: its second line comes again
+        sent = [event for _, event in client.events() if event["kind"] == "request_sent"]
+        assert [event["messages"] for event in sent] == [1, 3, 3]
+        report = await until_last(running, "sent")
+        assert (report["sent"], report["skipped"], report["key"]) == (1, 0, "main")
+        assert report["cost"] > 0
+        listed = await client.command("/schedule")
+        assert "heartbeat every 30 min (08:00-22:00) in `main`, next " in listed
+        assert " USD this month" in listed
+
+
+async def test_what_the_model_has_to_say_stays_and_is_delivered(
+    tmp_path: Path, soon: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lines", "lines", LINES)
+    monkeypatch.setattr(channel_runner, "PAUSES", (0.05,))
+    service = Elsewhere()
+    await service.open()
+    home = tmp_path / "home"
+    file = f'[plugins]\nallow = ["lines"]\nsenders = {{ "lines:ana" = "owner" }}\n[plugins.lines]\nport = {service.port}\n'
+    configured = prepared(home) | {"heartbeat.to": "lines:ana"}
+    soon(2)
+    async with gateway(home, script=[{"text": "The door is open."}], settings=configured, file=file) as running:
+        assert (await service.until_heard(room="ana"))["text"] == "The door is open."
+        assert (await reported(running))["key"] == "lines:ana"
+    service.close()
+
+
+async def test_a_beat_is_skipped_while_its_conversation_is_busy(tmp_path: Path, soon: Callable[[float], None]) -> None:
+    configured = prepared(tmp_path)
+    soon(3)
+    script = [{"text": "A long answer " * 50, "deltas": 100, "delay_ms": 300}]
+    async with gateway(tmp_path, script=script, settings=configured) as running:
+        client = await running.connect()
+        await client.send("Tell me something long.")
+        report = await until_last(running, "busy")
+        assert (report["sent"], report["skipped"]) == (0, 1)
+        assert not any(event.get("client") == "heartbeat" for event in next(iter(running.journals().values())))
+
+
+@pytest.mark.parametrize("text", ["", "# What to look after\n\n<!-- nothing -->\n"])
+async def test_without_a_list_nothing_is_asked(tmp_path: Path, soon: Callable[[float], None], text: str) -> None:
+    configured = prepared(tmp_path, text)
+    soon(1)
+    async with gateway(tmp_path, settings=configured) as running:
+        await until_last(running, "empty")
+        assert running.journals() == {}
+
+
+async def test_without_an_interval_there_is_no_heartbeat(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        assert not await reported(running)
+        assert "heartbeat" not in await (await running.connect()).command("/schedule")
+
+
+async def test_others_do_not_see_the_heartbeat(tmp_path: Path) -> None:
+    ben = "the-token-of-ben-is-long-enough"
+    configured = prepared(tmp_path) | {"people.ben.token": ben}
+    async with gateway(tmp_path, settings=configured) as running:
+        assert "heartbeat" not in await (await running.connect(ben)).command("/schedule")
+        assert "heartbeat" in await (await running.connect()).command("/schedule")
