@@ -151,7 +151,7 @@ async def test_a_group_sees_and_removes_only_its_own(tmp_path: Path) -> None:
         group = context(1, group=True, channel="lines", reply_to="kitchen", thread="tea")
         group_call = ToolContext(**{**{f: getattr(group, f) for f in group.__struct_fields__}, "chat": "lines:kitchen"})
         assert (await tool.run({"action": "list"}, group_call)).text == "Nothing is scheduled."
-        with pytest.raises(ToolFailed, match="not set in this group"):
+        with pytest.raises(ToolFailed, match="not in this group"):
             await tool.approval({"action": "remove", "id": secret.id}, group_call)
         await tool.run({"action": "set", "time": "every 2h", "text": "Tea."}, group_call)
         made = (await schedules.of_person("owner"))[1].made
