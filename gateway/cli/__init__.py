@@ -12,7 +12,7 @@ models            `exuvia models list|refresh`
 options           Options, exit codes and JSON output shared by the commands
 people/           `exuvia approvals`, `exuvia usage`
 plugins           `exuvia plugins list|check|new`
-sessions/         `exuvia sessions`, `exuvia store`, `exuvia backup`, `exuvia restore`
+sessions/         `exuvia sessions`, `exuvia store`, `exuvia cluster`, `exuvia backup`, `exuvia restore`
 skills            `exuvia skills list|add|check`
 status            `exuvia status`
 """

@@ -254,6 +254,23 @@ def show_usage(home: Path | None, file: Path | None, month: str | None, person: 
 
 
 @cli.group()
+def cluster() -> None:
+    """Show the gateways that share a database."""
+
+
+@cluster.command("status")
+@home_option
+@config_option
+@json_option
+def show_cluster(home: Path | None, file: Path | None, *, as_json: bool) -> None:
+    """Show the gateways that share the database of the configuration, what each has, and their last beats. No gateway needs
+    to run. Exit code 1 if something should be looked at."""
+    from gateway.cli.sessions import store_commands
+
+    end(lambda: store_commands.show_cluster(invocation(existing_home(home), file, as_json=as_json)))
+
+
+@cli.group()
 def store() -> None:
     """Examine the logs' database; copy logs to it and back."""
 

@@ -20,6 +20,9 @@ PIECE_SECONDS = 30.0
 SIGN_IN_SECONDS = 10.0
 """Seconds for the whole body of an unauthenticated request."""
 
+_READ = "exuvia.body"
+"""Where a request has the body that was read, for whoever reads it again."""
+
 
 class BodyRefused(Exception):
     """A body that is refused. The text is a sentence for a person; `status` and `code` are those of the response."""
@@ -79,6 +82,8 @@ async def read_body(request: web.Request, most: int, seconds: float, share: Body
     Raises:
         BodyRefused: The body is too large, too slow, compressed or interrupted, or the memory for it is not available.
     """
+    if (read := request.get(_READ)) is not None:  # another gateway had the conversation when it was read
+        return bytes(read)
     if is_encoded(request):
         raise BodyRefused(415, "bad_request", "Content-Encoding is not supported; send the request unencoded.")
     announced = request.content_length or 0
@@ -91,12 +96,19 @@ async def read_body(request: web.Request, most: int, seconds: float, share: Body
                 if share is not None:
                     share.grow(max(announced, len(body)))
                 if not (piece := await _next_piece(request)):
-                    return bytes(body)
+                    request[_READ] = whole = bytes(body)
+                    return whole
                 body += piece
     except TimeoutError:
         raise BodyRefused(408, "bad_request", "The body of the request stalled or took too long.") from None
     except (web.RequestPayloadError, ConnectionError):
         raise BodyRefused(400, "bad_request", "The body of the request was interrupted.") from None
+
+
+async def body_of(request: web.Request) -> bytes:
+    """Return the body of a request that may have been read before."""
+    read: bytes | None = request.get(_READ)
+    return await request.read() if read is None else read
 
 
 def is_encoded(request: web.Request) -> bool:

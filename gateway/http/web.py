@@ -95,6 +95,8 @@ def _authenticating(services: ConnectionServices, endpoint: Endpoint) -> Handler
         except NotAuthorized as error:
             return endpoint.refuse(error)
         services.unauthenticated.authenticated(request.remote or "", request.protocol)
+        if services.request_relay is not None:
+            return await services.request_relay.handle(request, admission, endpoint.handle)
         return await endpoint.handle(request, admission)
 
     return authenticate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -43,6 +43,7 @@ class WebsocketServer:
         self._most = most_websockets()
         self._of_person = Quota(self._most // 2, self._most)
         self._handshakes = Quota(UNAUTHENTICATED // 2, UNAUTHENTICATED)
+        self._draining = False
         self._access.watch(self._close_unauthorized)
 
     @property
@@ -64,6 +65,8 @@ class WebsocketServer:
                 return not_admitted(error)
         else:
             admission = self._access.caller_by_cookie(request)
+        if self._draining and not relayed:
+            return refusal(503, "busy", "The gateway is stopping; another one takes over.")
         if admission is None and self._handshakes.exceeded(request.remote or ""):
             return refusal(503, "busy", "Too many connections have not authenticated yet; try again shortly.")
         if self.connections >= self._most:
@@ -113,16 +116,23 @@ class WebsocketServer:
             if connection.admission is not None and not self._access.still_admits(connection.admission):
                 connection.revoke()
 
+    async def drain(self) -> None:
+        """Close the connections of all clients, which continue at another gateway, and accept only other gateways."""
+        self._draining = True
+        await self._close([c for c in self._connections if not c.is_relayed])
+
     async def close(self) -> None:
         """Send every client what it is still waiting for, as far as it reads, and close all connections."""
-        sending = [asyncio.create_task(c.until_sent()) for c in tuple(self._connections)]
+        await self._close(list(self._connections))
+
+    async def _close(self, connections: Sequence[Connection]) -> None:
+        sending = [asyncio.create_task(c.until_sent()) for c in connections]
         if sending:
             await asyncio.wait(sending, timeout=LAST_SECONDS)
             for task in sending:
                 task.cancel()
         closing = [
-            c.close(WSCloseCode.SERVICE_RESTART, "the gateway is stopping; try again in a moment")
-            for c in tuple(self._connections)
+            c.close(WSCloseCode.SERVICE_RESTART, "the gateway is stopping; try again in a moment") for c in connections
         ]
         await asyncio.gather(*closing)
 

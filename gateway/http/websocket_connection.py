@@ -22,6 +22,7 @@ from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.outbox import Outbox
 from gateway.http.relay.key_relay import KeyRelay
 from gateway.http.relay.links import Links
+from gateway.http.relay.request_relay import RequestRelay
 from gateway.http.responses import EXHAUSTED
 from gateway.http.subscribers import page_before
 from gateway.http.uploads import UnknownAttachment, Uploads
@@ -77,6 +78,8 @@ class ConnectionServices:
     commands: Sequence[CommandHelp]
     links: Links | None = None
     """Connections to the other gateways of a cluster."""
+    request_relay: RequestRelay | None = None
+    """Handles requests about conversations that other gateways may have."""
     gateway: Callable[[], str | None] = lambda: None
     """Returns the id of this gateway in its cluster."""
 
@@ -189,6 +192,11 @@ class Connection:
     def _close_soon(self, code: int, reason: str) -> None:
         if not self._closed:
             self._spawn(self.close(code, reason))
+
+    @property
+    def is_relayed(self) -> bool:
+        """True if the client is another gateway."""
+        return self._relayed
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -345,8 +353,8 @@ class Connection:
         typed = parse_command(frame.text)
         if frame.attachments and typed is not None:
             raise FrameRefused("bad_request", "A command takes no attachments.")
-        if (reason := self._services.readiness.refuses) is not None:
-            raise reason
+        if (reason := self._services.readiness.refuses) is not None and not (self._relayed and isinstance(reason, Busy)):
+            raise reason  # what is relayed to a gateway that stops is taken, and answered by the next owner
         attachments = await self._services.uploads.store(self._person, frame.attachments)
         chat = await self._services.switchboard.chat(self._person, frame.session, create=True)
         assert chat is not None

@@ -38,6 +38,8 @@ class Readiness:
 
     def __init__(self) -> None:
         self._reason: Busy | StorageFailed | None = Busy("The gateway is starting.")
+        self.lost_contact: Callable[[], bool] = lambda: False
+        """Returns True while the database of a cluster does not answer."""
 
     def ready(self) -> None:
         """Take messages from now on."""
@@ -50,6 +52,8 @@ class Readiness:
     @property
     def refuses(self) -> Busy | StorageFailed | None:
         """The reason why messages are refused; None if they are taken."""
+        if self._reason is None and self.lost_contact():
+            return StorageFailed("The database does not answer; the gateway goes on when it does.")
         return self._reason
 
 

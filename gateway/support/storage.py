@@ -20,6 +20,7 @@ from sessions.store.protocols import Blobs, LogReader
 if TYPE_CHECKING:
     from sessions.postgres.connections import Database
     from sessions.postgres.server_check import ServerReport
+    from sessions.store.cluster import GatewayRow
 
 SESSIONS, HOME, PLUGINS, AGENTS = "sessions", "home", "plugins/", "agents/"
 """The names of the stores in a database: the logs of the sessions, those that are in the home with files, and, with their
@@ -93,6 +94,14 @@ def examine_database(url: Secret) -> ServerReport:
 
     with database:
         return examine(database)
+
+
+def cluster_rows(url: Secret) -> list[GatewayRow]:
+    """Return the gateways that share a database and are alive. Blocks; raises StorageFailed."""
+    database = database_at(url)
+    from sessions.postgres.membership import gateway_rows  # noqa: PLC0415 - only where it is configured
+
+    return gateway_rows(database)
 
 
 def attachments_of(home: Home) -> Blobs:

@@ -33,6 +33,7 @@ from gateway.http.console.pages import console_routes
 from gateway.http.console.signing_in import invitation
 from gateway.http.hooks import Hooks
 from gateway.http.relay.links import Links
+from gateway.http.relay.request_relay import RequestRelay
 from gateway.http.uploads import Uploads
 from gateway.http.web import application
 from gateway.http.websocket import WebsocketServer
@@ -48,7 +49,7 @@ from gateway.support.clock import SystemClock
 from gateway.support.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
 from gateway.support.home import Home
 from gateway.wiring.app import Application, ApplicationBuilder
-from gateway.wiring.endpoints import LazyMcpServer, console_endpoints, openai_endpoints, shared_routes
+from gateway.wiring.endpoints import LazyMcpServer, cluster_endpoints, console_endpoints, openai_endpoints, shared_routes
 from gateway.wiring.listener import bound_sockets, serve
 from gateway.wiring.running_plugins import check, log_warning
 from gateway.wiring.systemd import Supervisor, passed_socket
@@ -65,6 +66,9 @@ DISCOVERY_SECONDS = 2.0
 
 SERVER_SECONDS = 10.0
 """The longest time that interrupted turns wait for MCP servers."""
+
+LOST_SECONDS = 3.0
+"""Seconds without contact with the database of a cluster after which this gateway is not ready."""
 
 FAILED_SECONDS = 3.0
 """Seconds for which `/readyz` reports failed storage before the process exits."""
@@ -166,6 +170,7 @@ class Daemon:
         self._supervisor = Supervisor(os.environ)
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._websockets: WebsocketServer | None = None
 
     @property
     def config(self) -> Config:
@@ -182,6 +187,8 @@ class Daemon:
         await stack.enter_async_context(self._supervisor.watchdog_fed())
         people = self._people(self.config)
         gateway = await ApplicationBuilder(stack=stack, context=self.context, folders=self._folders).build()
+        if (cluster := gateway.cluster) is not None:
+            self.readiness.lost_contact = lambda: cluster.silent_seconds > LOST_SECONDS
         self.has_third_party_plugins = bool(gateway.plugins.hooks.third_party_modules())
         await gateway.plugins.lifecycle.started()
         async with self._listen(gateway, people) as services:
@@ -192,7 +199,7 @@ class Daemon:
             self._announce(gateway.models.registry, services.access)
             _collect_garbage()
             async with self._background(gateway, services):
-                code = await self._until_stopped(gateway.store, gateway.switchboard)
+                code = await self._until_stopped(gateway.store, gateway.switchboard, gateway.cluster)
                 await gateway.plugins.lifecycle.stopping()
                 return code
 
@@ -278,18 +285,23 @@ class Daemon:
         self.address = sockets[0].getsockname()[:2]
         dependencies, keys, context = gateway.dependencies, self.config.gateway, self.context
         tokens, links = self._links(gateway.cluster)
+        if links is not None:
+            gateway.switchboard.obtain = links.obtain
+        access = Access.of_gateway(
+            people,
+            keys,
+            self.address[1],
+            context.clock,
+            signed_out=context.home.signed_out,
+            sign_ins=context.home.sign_ins,
+        )
+        if tokens is not None:
+            access.accept_relayed(tokens)
         services = ConnectionServices(
             switchboard=gateway.switchboard,
             questions=dependencies.command_services.questions,
             updates=dependencies.updates,
-            access=Access.of_gateway(
-                people,
-                keys,
-                self.address[1],
-                context.clock,
-                signed_out=context.home.signed_out,
-                sign_ins=context.home.sign_ins,
-            ),
+            access=access,
             unauthenticated=UnauthenticatedLimit(resource_limits.most_unauthenticated()),
             uploads=Uploads(
                 dependencies.attachments,
@@ -303,11 +315,10 @@ class Daemon:
             zone=lambda: self.context.settings.zone,
             commands=command_help(dependencies.commands),
             links=links,
+            request_relay=None if links is None else RequestRelay(links, access.is_relayed, self._stops),
             gateway=lambda: None if gateway.cluster is None else gateway.cluster.id,
         )
-        if tokens is not None:
-            services.access.accept_relayed(tokens)
-        server = WebsocketServer(services)
+        server = self._websockets = WebsocketServer(services)
         instruments, mcp_server = self._instruments(gateway), LazyMcpServer(gateway, services)
         hooks = Hooks(gateway.plugins.channels.hooked, services.readiness, services.unauthenticated)
         app = application(
@@ -319,6 +330,7 @@ class Daemon:
                     gateway, context, lambda: instruments.overview(server.connections), services, self._in_flight
                 ),
                 *openai_endpoints(gateway, services, self._in_flight),
+                *cluster_endpoints(gateway, services),
             ],
             routes=[*console_routes(services), *shared_routes(gateway, services.uploads), mcp_server.route, hooks.route],
         )
@@ -342,6 +354,9 @@ class Daemon:
         now = self.context.clock.now
         tokens = RelayTokens(lambda: cluster.secret, lambda: cluster.id, lambda: now().timestamp())
         return tokens, Links(cluster, tokens)
+
+    def _stops(self) -> bool:
+        return self._stop.is_set()
 
     def _cluster_url(self, listening: socket.socket) -> str:
         """Return the address of this gateway for the others: the configured one, or that on which it listens."""
@@ -401,7 +416,25 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
 
-    async def _until_stopped(self, store: Store, switchboard: Switchboard) -> int:
+    @contextlib.asynccontextmanager
+    async def _draining(self, cluster: Cluster | None, switchboard: Switchboard) -> AsyncIterator[None]:
+        """Let the other gateways of a cluster take over what is idle, and send the clients there."""
+        if cluster is None or self._websockets is None:
+            yield
+            return
+        try:
+            await cluster.drain()
+        except StorageFailed as error:  # the others notice when it has stopped
+            log.warning("drain_not_announced", reason=str(error))
+        tasks = [asyncio.create_task(self._websockets.drain()), asyncio.create_task(switchboard.drain())]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _until_stopped(self, store: Store, switchboard: Switchboard, cluster: Cluster | None) -> int:
         stopped: asyncio.Future[Any] = asyncio.create_task(self._stop.wait())
         failed: asyncio.Future[Any] = store.failure
         await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
@@ -413,7 +446,8 @@ class Daemon:
             await asyncio.sleep(FAILED_SECONDS)
             return 1
         self.readiness.stop(Busy("The gateway is stopping; try again in a moment."))
-        await self._let_finish(switchboard)
+        async with self._draining(cluster, switchboard):
+            await self._let_finish(switchboard)
         return 1 if store.failure.done() else 0
 
     async def _let_finish(self, switchboard: Switchboard) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gateway.http.console.what_if_endpoints import WhatIfEndpoints
     from gateway.http.mcp.mcp_server import McpServer
     from gateway.http.openai.api import OpenAIApi
+    from gateway.http.relay.cluster_endpoints import ClusterEndpoints
     from gateway.wiring.app import Application
     from gateway.wiring.self_examination import SelfExamination
 
@@ -330,6 +331,21 @@ def openai_endpoints(gateway: Application, services: ConnectionServices, in_flig
         return refused_response(refusal_of(error))
 
     return [Endpoint("*", "/v1/{path:.*}", serve, refuse)]
+
+
+def cluster_endpoints(gateway: Application, services: ConnectionServices) -> list[Endpoint]:
+    """Return the endpoints of the cluster that the gateway belongs to."""
+
+    @cache
+    def endpoints() -> ClusterEndpoints:
+        from gateway.http.relay.cluster_endpoints import ClusterEndpoints  # noqa: PLC0415 - not at the start
+
+        return ClusterEndpoints(gateway.cluster, gateway.switchboard, services.access)
+
+    return [
+        Endpoint("GET", "/cluster", owner_only(_later(lambda: endpoints().status))),
+        Endpoint("POST", "/cluster/handover", _later(lambda: endpoints().hand_over)),
+    ]
 
 
 class LazyMcpServer:

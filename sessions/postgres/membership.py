@@ -33,9 +33,6 @@ GRACE_SECONDS = 5.0
 CONTACT_SECONDS = 1.5
 """Seconds without a beat of our own after which the contact counts as interrupted."""
 
-LOST_SECONDS = 3.0
-"""Seconds without a beat of our own after which this gateway reports that it is not ready."""
-
 FENCE = "(SELECT id FROM gateway WHERE id = ANY(%(gateways)s) AND NOT dead FOR KEY SHARE)"
 """A subquery with those of the incarnations that may write. It holds their rows until the end of the transaction: a death
 waits for that, and what comes later finds the row dead."""
@@ -58,7 +55,8 @@ _OTHERS = """
 _ALIVE = """
     SELECT id, url, beat, (extract(epoch FROM clock_timestamp() - at) * 1000)::bigint, draining, version, config_digest,
            to_char(began AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
-           (SELECT count(*) FROM chat WHERE holder = gateway.id)
+           (SELECT count(*) FROM chat WHERE holder = gateway.id),
+           (SELECT coalesce(max(epoch), 0) FROM chat WHERE holder = gateway.id)
     FROM gateway WHERE NOT dead ORDER BY began, id
 """
 

@@ -34,10 +34,10 @@ _HOLDER = """
     WHERE chat.person = %(person)s AND chat.key = %(key)s
 """
 
-_RELEASE = """
-    UPDATE chat SET holder = NULL, unsettled = %(unsettled)s
+_RELEASE = f"""
+    UPDATE chat SET holder = {FENCE}, unsettled = %(unsettled)s
     WHERE person = %(person)s AND key = %(key)s AND epoch = %(epoch)s AND holder IS NOT NULL
-"""
+"""  # noqa: S608 - a fragment of ours
 
 _ADOPT = f"""
     WITH fence AS {FENCE},
@@ -90,14 +90,14 @@ class RowClaims:
         """Return True as long as the claim is not lost; see `Claims.holds`."""
         return self._held.get(claim.name) == claim
 
-    async def release(self, claim: Claim, *, settled: bool) -> None:
+    async def release(self, claim: Claim, *, settled: bool, to: str = "") -> None:
         """Give a claim up; see `Claims.release`. If the database does not answer, this gateway keeps it, and may claim it
         again."""
         if not self.holds(claim):
             return
         del self._held[claim.name]
         try:
-            await asyncio.to_thread(self._release, claim, settled=settled)
+            await asyncio.to_thread(self._release, claim, settled=settled, to=to)
         except StorageFailed as error:
             log.warning("claim_not_released", key=claim.name[1], reason=str(error))
 
@@ -148,8 +148,14 @@ class RowClaims:
             raise _dead()
         return Elsewhere(gateway="", url="")  # this gateway takes none, or it was released meanwhile
 
-    def _release(self, claim: Claim, *, settled: bool) -> None:
-        given = {"person": claim.name[0], "key": claim.name[1], "epoch": claim.epoch, "unsettled": not settled}
+    def _release(self, claim: Claim, *, settled: bool, to: str) -> None:
+        given = {
+            "person": claim.name[0],
+            "key": claim.name[1],
+            "epoch": claim.epoch,
+            "unsettled": not settled,
+            "gateways": [to],
+        }
         with self._database.connection() as connection:
             connection.execute(_RELEASE, given)
 

@@ -227,9 +227,9 @@ class Claims(Protocol):
         """Return True as long as a claim is neither released nor lost."""
         ...
 
-    async def release(self, claim: Claim, *, settled: bool) -> None:
+    async def release(self, claim: Claim, *, settled: bool, to: str = "") -> None:
         """Release a claim, after all sessions of its key were closed. Unless it is `settled`, another gateway finishes what
-        is left."""
+        is left. `to` is the gateway that is to claim it, any by default."""
         ...
 
     def on_lost(self, lost: Callable[[Claim], None]) -> None:
@@ -263,7 +263,7 @@ class SoleClaims:
         """Return True; see `Claims.holds`."""
         return True
 
-    async def release(self, claim: Claim, *, settled: bool) -> None:
+    async def release(self, claim: Claim, *, settled: bool, to: str = "") -> None:
         """Do nothing; see `Claims.release`."""
 
     def on_lost(self, lost: Callable[[Claim], None]) -> None:

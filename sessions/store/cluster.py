@@ -12,7 +12,8 @@ class GatewayRow(msgspec.Struct, frozen=True, kw_only=True):
     """An incarnation of a gateway that is alive: what it has told about itself, and the number of its claims.
 
     `url` is its address for other gateways, empty until it listens. `beat` grows as long as it is alive; `idle_ms` is the
-    time since the last beat, by the clock of the store. `began` is in RFC 3339.
+    time since the last beat, by the clock of the store. `began` is in RFC 3339. `held` is the number of its conversations,
+    and `epoch` the highest of their epochs.
     """
 
     id: str
@@ -24,6 +25,7 @@ class GatewayRow(msgspec.Struct, frozen=True, kw_only=True):
     config_digest: str
     began: str
     held: int
+    epoch: int
 
 
 class Cluster(Protocol):

@@ -1,4 +1,5 @@
-"""`exuvia store`: examining a database, and copying logs between a home and a database."""
+"""`exuvia store`: examining a database, and copying logs between a home and a database; `exuvia cluster`: the gateways that
+share one."""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ import msgspec
 from gateway.cli.options import PROBLEM, SUCCESS, Invocation, home_at, print_json
 from gateway.config.secret_references import References
 from gateway.doctor.store_checks import findings_about
+from gateway.status.cluster_status import cluster_status, describe_cluster
 from gateway.support.home import Home
-from gateway.support.printable import one_line
-from gateway.support.storage import examine_database, plugins_with_logs
+from gateway.support.printable import one_line, printable
+from gateway.support.storage import cluster_rows, examine_database, plugins_with_logs
 from gateway.wiring.open_stores import LogStores, open_log_stores
 from plugins.support.secrets import Secret
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
@@ -49,6 +51,21 @@ def check_store(call: Invocation) -> int:
         mark = "" if finding.level == "wrong" else "(note) "
         call.out.write(one_line(f"{mark}{finding.what} {finding.mend}", 600) + "\n")
     return PROBLEM if wrong else SUCCESS
+
+
+def show_cluster(call: Invocation) -> int:
+    """Print the gateways that share the configured database. It needs no running gateway."""
+    url = call.config().store.database
+    if url is None:
+        raise click.ClickException(
+            'The logs are files of the home, which one gateway has; a cluster needs store.kind = "postgres".'
+        )
+    found = cluster_status(cluster_rows(url), None)
+    if call.as_json:
+        print_json(found, call.out)
+    else:
+        call.out.write(printable(describe_cluster(found)) + "\n")
+    return PROBLEM if found.problems else SUCCESS
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):

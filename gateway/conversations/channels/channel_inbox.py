@@ -123,15 +123,13 @@ class GatewayChannelInbox:
         typed = parse_command(text)
         self._check_size(message, text, is_command=typed is not None)
         try:
-            chat = await self._switchboard.chat(
+            chat = await self._switchboard.chat_here(
                 person,
                 self._key(message),
-                create=True,
                 channel=self._channel,
                 chat_id=replace_surrogates(message.chat),
                 sender=replace_surrogates(message.sender)[:128],
             )
-            assert chat is not None
             event = MessageReceived(
                 id=self._id(message.id),
                 client=replace_surrogates(message.sender)[:128],

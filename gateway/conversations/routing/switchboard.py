@@ -42,6 +42,12 @@ from sessions.store.protocols import Store
 from sessions.store.reading import StoredLog
 from sessions.store.recorder import Recorder, open_session
 
+DRAIN_SECONDS = 0.05
+"""Seconds between two looks for conversations that a stopping gateway can hand over."""
+
+HAND_OVER_SECONDS = 5.0
+"""Seconds for which another gateway that wants a conversation waits until nothing runs in it."""
+
 SWEEP_SECONDS = 60.0
 """Seconds between two checks for idle conversations, and for notes that could not be written."""
 
@@ -57,6 +63,10 @@ DeletionWatcher: TypeAlias = Callable[[str, str, DeletedConversation | None], No
 """Called with the person, the key, and None before anything is removed; again with the result."""
 
 log = structlog.get_logger("exuvia.switchboard")
+
+
+async def _not_obtained(_: Name, __: OwnedElsewhere) -> bool:
+    return False
 
 
 class SwitchboardLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +113,8 @@ class Switchboard:
         self._unfinished: set[Name] = set()
         """The names of ended sessions whose notes could not be written."""
         self._stopping = False
+        self.obtain: Callable[[Name, OwnedElsewhere], Awaitable[bool]] = _not_obtained
+        """Has the owner of a conversation hand it over to this gateway; returns False if it does not."""
         self._background: set[asyncio.Task[Any]] = set()
         claims.on_lost(self._on_claim_lost)
 
@@ -116,11 +128,7 @@ class Switchboard:
             task.cancel()
         if self._background:
             await asyncio.wait(self._background)
-        settled = {name for name, chat in self._chats.items() if chat.settled}
-        chats = tuple(self._chats.values())
         await self.interrupt()
-        for chat in chats:
-            await self._claims.release(chat.claim, settled=chat.name in settled)
 
     async def let_finish(self, seconds: float) -> None:
         """Begin no further turn, and return once the running ones have ended, or after `seconds`."""
@@ -129,7 +137,46 @@ class Switchboard:
     async def interrupt(self) -> None:
         """End every conversation. A running turn stays open in its log, which records the interruption."""
         self._stopping = True
+        chats, self._chats = tuple(self._chats.values()), {}
+        settled = {chat.name for chat in chats if chat.settled}
         await self._runner.stop_all()
+        for chat in chats:
+            chat.dropped = self._claims.shared
+            await self._claims.release(chat.claim, settled=chat.name in settled)
+            chat.notify()
+
+    async def drain(self) -> None:
+        """Let other gateways have each conversation as soon as nothing runs or waits in it, until all are gone."""
+        while self._chats:
+            for name, chat in tuple(self._chats.items()):
+                if chat.idle:
+                    async with self._lock(name):
+                        if chat.idle and self._chats.get(name) is chat:
+                            await self._give_up(chat)
+            await asyncio.sleep(DRAIN_SECONDS)
+
+    async def hand_over(self, person: str, key: str, to: str) -> bool:
+        """Let another gateway have a conversation, once nothing runs in it; return False if that takes too long."""
+        chat = self._chats.get((person, key))
+        if chat is None:
+            return True
+        changed = asyncio.Event()
+        chat.watch(changed.set)
+        try:
+            async with asyncio.timeout(HAND_OVER_SECONDS):
+                while True:
+                    changed.clear()
+                    async with self._lock(chat.name):
+                        if self._chats.get(chat.name) is not chat:
+                            return True
+                        if chat.idle:
+                            await asyncio.shield(self._spawn(self._give_up(chat, to)))
+                            return True
+                    await changed.wait()
+        except TimeoutError:
+            return False
+        finally:
+            chat.unwatch(changed.set)
 
     def load(self) -> SwitchboardLoad:
         conversations = self._runner.conversations
@@ -142,10 +189,25 @@ class Switchboard:
 
     # --- chats --------------------------------------------------------------------------------------------------------
 
+    async def chat_here(self, person: str, key: str, *, channel: str, chat_id: str = "", sender: str = "") -> Chat:
+        """Return a person's chat, created if it does not exist; see `chat`. One that another gateway has is handed over,
+        for what only this gateway can do. Raises Busy, StorageFailed."""
+        for last in (False, True):
+            try:
+                chat = await self.chat(person, key, create=True, channel=channel, chat_id=chat_id, sender=sender)
+            except OwnedElsewhere as owner:
+                if last or not await self.obtain((person, key), owner):
+                    raise
+            else:
+                assert chat is not None
+                return chat
+        raise AssertionError
+
     async def chat(
         self, person: str, key: str, *, create: bool, channel: str = WEBSOCKET, chat_id: str = "", sender: str = ""
     ) -> Chat | None:
-        """Return a person's chat, opened from its journal if it is not in memory.
+        """Return a person's chat, opened from its journal if it is not in memory. Raises OwnedElsewhere if another gateway
+        has it.
 
         Without `create`, the result is None for an unknown key. Raises StorageFailed.
 
@@ -637,17 +699,18 @@ class Switchboard:
                 return
             await self._give_up(chat)
 
-    async def _give_up(self, chat: Chat) -> None:
-        """Close the conversations of a chat, whose lock is held, and let another gateway claim it."""
+    async def _give_up(self, chat: Chat, to: str = "") -> None:
+        """Close the conversations of a chat, whose lock is held, and let another gateway claim it: the one named `to`, or
+        any."""
         settled = chat.settled
         self._drop(chat)
         for conversation in chat.conversations:
             await self._runner.stop(conversation.session)
-        await self._claims.release(chat.claim, settled=settled)
+        await self._claims.release(chat.claim, settled=settled, to=to)
         chat.notify()
 
     def _drop(self, chat: Chat) -> None:
-        chat.dropped = True
+        chat.dropped = self._claims.shared
         if self._chats.get(chat.name) is chat:
             del self._chats[chat.name]
 

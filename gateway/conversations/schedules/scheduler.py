@@ -187,8 +187,7 @@ class Scheduler:
         )
         try:
             async with asyncio.timeout(HAND_OVER_SECONDS):
-                chat = await self._switchboard.chat(*name, create=True, channel=made.channel, chat_id=made.reply_to)
-                assert chat is not None
+                chat = await self._switchboard.chat_here(*name, channel=made.channel, chat_id=made.reply_to)
                 received = await chat.receive(message, None)
                 await chat.until_durable(received)
         except TimeoutError as error:

@@ -45,7 +45,7 @@ from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry
 from gateway.models.transcription import Transcriber
-from gateway.support.errors import sentence_of
+from gateway.support.errors import OwnedElsewhere, sentence_of
 from plugins.api.chat import CallDraft
 from plugins.api.context import Clock
 from sessions.events.events import StopReason
@@ -121,6 +121,8 @@ class OpenAIApi:
         known = known if known in self._serving else "other"
         try:
             response = await self._served(request, admission, known)
+        except OwnedElsewhere:
+            raise
         except CLIENT_ERRORS as error:
             response = refused_response(refusal_of(error))
         except ClientGone:

@@ -1,5 +1,7 @@
 """Several gateways on one database: relaying to the gateway that has a conversation.
 
 links          Connections to the other gateways
+cluster_endpoints  What `/cluster` serves
 key_relay      The conversations of one client that other gateways have, over the websocket
+request_relay  Requests about conversations that other gateways have
 """

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import aiohttp
+import msgspec
 
 from gateway.auth.relay_tokens import RELAYED, RelayTokens
 from gateway.support.errors import OwnedElsewhere
+from sessions.store.catalog import Name
 from sessions.store.cluster import Cluster
 
 CONNECT_SECONDS = 2.0
@@ -31,6 +35,15 @@ class Links:
     async def until_gone(self, gateway: str) -> None:
         """Return once another gateway is dead or has left."""
         await self._cluster.until_gone(gateway)
+
+    async def obtain(self, name: Name, owner: OwnedElsewhere) -> bool:
+        """Ask the owner of a conversation to hand it over to this gateway; return False if it does not."""
+        body = msgspec.json.encode({"key": name[1], "to": self._cluster.id})
+        try:
+            async with self.request(name[0], owner, "POST", "/cluster/handover", headers={}, body=body) as answer:
+                return answer.status == HTTPStatus.OK
+        except (aiohttp.ClientError, TimeoutError):
+            return False
 
     def websocket(self, person: str, owner: OwnedElsewhere) -> aiohttp.client._WSRequestContextManager:
         """Return a websocket connection to the owner of a conversation, to enter. Entering raises aiohttp.ClientError,

@@ -1,0 +1,109 @@
+"""Requests about conversations that other gateways have: the owner answers them, and its response is passed on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+from aiohttp import web
+
+from gateway.auth.people import Admission
+from gateway.auth.relay_tokens import RELAYED
+from gateway.http.relay.links import Links
+from gateway.http.request_bodies import body_of
+from gateway.http.responses import refusal
+from gateway.support.errors import OwnedElsewhere
+
+MOVED = "X-Exuvia-Moved"
+"""The header of a response to another gateway: this one does not have the conversation."""
+
+RETRY_SECONDS = 0.1
+"""Seconds before an owner is looked for again."""
+
+LONGEST_SECONDS = 15.0
+"""Seconds after which a request without an owner is refused."""
+
+_OF_CONNECTION = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
+_FOR_US = frozenset({"authorization", "cookie", "expect", "host", "origin", "te", "trailer", "upgrade", RELAYED.lower()})
+
+
+class RequestRelay:
+    """Handles requests, on this gateway or on the owner of the conversation that they are about.
+
+    Args:
+        links: Connections to the other gateways.
+        is_relayed: Returns True for a request that another gateway sends.
+        draining: Returns True while this gateway stops.
+    """
+
+    def __init__(self, links: Links, is_relayed: Callable[[web.Request], bool], draining: Callable[[], bool]) -> None:
+        self._links = links
+        self._is_relayed = is_relayed
+        self._draining = draining
+
+    async def handle(
+        self,
+        request: web.Request,
+        admission: Admission,
+        handle: Callable[[web.Request, Admission], Awaitable[web.StreamResponse]],
+    ) -> web.StreamResponse:
+        """Return the response of this gateway's handler, or of the owner's."""
+        relayed, until = self._is_relayed(request), time.monotonic() + LONGEST_SECONDS
+        if relayed and self._draining():
+            return _moved()
+        while True:
+            try:
+                return await handle(request, admission)
+            except OwnedElsewhere as owner:
+                if relayed:
+                    return _moved()
+                response = await self._relayed(request, admission.person.id, owner) if owner.url else None
+                if response is not None:
+                    return response
+                if time.monotonic() > until:
+                    return refusal(503, "busy", str(owner))
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _relayed(self, request: web.Request, person: str, owner: OwnedElsewhere) -> web.StreamResponse | None:
+        """Return the owner's response; None if it cannot be reached or has the conversation no more."""
+        headers = {name: value for name, value in request.headers.items() if not _is_ours(name.lower())}
+        response: web.StreamResponse | None = None
+        try:
+            asked = self._links.request(
+                person, owner, request.method, request.raw_path, headers=headers, body=await body_of(request)
+            )
+            async with asked as answer:
+                if MOVED in answer.headers:
+                    return None
+                kept = {
+                    name: value
+                    for name, value in answer.headers.items()
+                    if name.lower() not in _OF_CONNECTION | {"date", "server"}
+                }
+                response = web.StreamResponse(status=answer.status, headers=kept)
+                await response.prepare(request)
+                async for piece in answer.content.iter_any():
+                    await response.write(piece)
+                await response.write_eof()
+                return response
+        except aiohttp.ClientConnectorError:
+            return None
+        except (aiohttp.ClientError, TimeoutError):
+            if response is None:
+                return refusal(503, "busy", "The gateway that has this conversation went away; look what has become of it.")
+            if request.transport is not None:
+                request.transport.abort()
+            return response
+
+
+def _is_ours(name: str) -> bool:
+    """Return True for a request's header, in lower case, that is not for the owner."""
+    return name in _OF_CONNECTION | _FOR_US or name.startswith(("proxy-", "sec-"))
+
+
+def _moved() -> web.Response:
+    response = refusal(503, "busy", "This gateway does not have the conversation.")
+    response.headers[MOVED] = "1"
+    return response
