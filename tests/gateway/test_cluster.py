@@ -9,17 +9,21 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import psycopg
 import pytest
+from click.testing import CliRunner
 
+from gateway.auth.relay_tokens import RelayTokens
+from gateway.cli.main import cli
 from tests.faults.gateway_process import GatewayProcess, gateway_process, install_tool
-from tests.gateway.gateways import Client
+from tests.gateway.gateways import TOKEN, Client
 from tests.servers.postgres_server import postgres_server
-from tests.waiting import until
+from tests.waiting import deadline, until
 
 
 @pytest.fixture
@@ -184,3 +188,80 @@ async def test_a_gateway_that_stops_hands_over_and_its_clients_go_on_elsewhere(
         seen = [event["seq"] for _, event in relayed.events()]
         assert seen == list(range(1, seen[-1] + 1))
         assert all(frame["type"] != "error" for each in (direct, relayed, elsewhere) for frame in each.frames)
+
+
+async def test_requests_about_a_conversation_are_answered_by_the_gateway_that_has_it(
+    url: str, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}", "X-Exuvia-Session": "main"}
+    async with gateways(url, tmp_path) as (one, two):
+        await (await one.connect(http)).chat("one")
+        owner = holders(url)["main"]
+        for stream in (False, True):
+            body = {"model": "exuvia", "stream": stream, "messages": [{"role": "user", "content": f"streamed {stream}"}]}
+            place = f"http://127.0.0.1:{two.port}/v1/chat/completions"
+            async with http.post(place, headers=headers, json=body) as answer:
+                assert answer.status == 200, await answer.text()
+                assert f"streamed {stream}".split()[1] in await answer.text()
+        assert holders(url) == {"main": owner}
+        async with http.get(f"http://127.0.0.1:{two.port}/cluster", headers=headers) as answer:
+            status = await answer.json()
+        assert [(row["url"], row["held"]) for row in status["gateways"]] == [
+            (f"http://127.0.0.1:{one.port}", 1),
+            (f"http://127.0.0.1:{two.port}", 0),
+        ] or status["gateways"][0]["held"] + status["gateways"][1]["held"] == 1
+        assert status["gateway"] in [row["id"] for row in status["gateways"]]
+        assert status["problems"] == []
+        for token in ("", "owner:x:1:00", f"owner:{owner}:{int(time.time())}:00"):
+            async with http.get(f"http://127.0.0.1:{one.port}/cluster", headers={"X-Exuvia-Relayed": token}) as answer:
+                assert answer.status == 401
+        handover = {"key": "main", "to": status["gateway"]}
+        async with http.post(f"http://127.0.0.1:{one.port}/cluster/handover", headers=headers, json=handover) as answer:
+            assert answer.status == 403
+    (tmp_path / "home-0" / "config.toml").write_text(f'[store]\nkind = "postgres"\nurl = "{url}"\n')
+    with ThreadPoolExecutor(1) as thread:
+        shown = thread.submit(CliRunner().invoke, cli, ["cluster", "status", "--home", str(tmp_path / "home-0")]).result()
+    assert "2 gateways on this database." in shown.output
+    assert "1 conversation, highest epoch 1; last beat" in shown.output
+
+
+async def test_what_only_one_gateway_can_do_has_the_conversation_handed_over_to_it(
+    url: str, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    """A schedule is run by the gateway that has its lease, whoever has the conversation."""
+    async with gateways(url, tmp_path) as (one, two):
+        direct, other = await one.connect(http), await two.connect(http)
+        await direct.chat("one")
+        before = holders(url)["main"]
+        await other.say("subscribe", session="main", after=0)
+        await other.until_event("turn_ended")
+        secret = rows(url, "SELECT secret FROM cluster")[0][0]
+        (target,) = [id_ for (id_,) in rows(url, "SELECT id FROM gateway WHERE NOT dead") if id_ != before]
+        token = RelayTokens(lambda: secret, lambda: "", time.time).issue("owner", before)
+        place = f"http://127.0.0.1:{one.port}/cluster/handover"
+        async with http.post(place, headers={"X-Exuvia-Relayed": token}, json={"key": "main", "to": target}) as answer:
+            assert answer.status == 200, await answer.text()
+        assert holders(url) == {"main": target}
+        assert await other.chat("two") == "two"
+        await direct.until(lambda f: f.get("event", {}).get("kind") == "turn_ended" and f["event"]["turn"] == 2)
+        assert await direct.chat("three") == "three"
+        seen = [event["seq"] for _, event in direct.events()]
+        assert seen == list(range(seen[0], seen[-1] + 1))
+        assert holders(url) == {"main": target}
+
+
+async def test_a_gateway_without_contact_with_the_database_is_not_ready(
+    url: str, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    async with gateways(url, tmp_path, count=1) as (one,):
+        ready = f"http://127.0.0.1:{one.port}/readyz"
+        name = url.rpartition("/")[2]
+        with psycopg.connect(postgres_server().url("postgres"), autocommit=True) as admin:
+            admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+            admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+            async with deadline():
+                while (await http.get(ready)).status != 503:
+                    await asyncio.sleep(0.05)
+            admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        await one.ready(http)
+        assert await (await one.connect(http)).chat("again") == "again"

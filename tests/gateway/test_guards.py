@@ -643,7 +643,7 @@ async def test_a_key_is_claimed_as_long_as_its_chat_is_in_memory_and_no_longer_w
             claimed.append(name)
             return Claim(name=name, epoch=len(claimed))
 
-        async def release(self, claim: Claim, *, settled: bool) -> None:
+        async def release(self, claim: Claim, *, settled: bool, to: str = "") -> None:
             released.append(claim.name)
 
         def on_lost(self, lost: Callable[[Claim], None]) -> None:

@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import aiohttp
 import msgspec
@@ -204,7 +204,7 @@ class KeyRelay:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             log.debug("owner_unreachable", gateway=owner.gateway, reason=str(error))
 
-    async def _relay(self, route: _Route, socket: aiohttp.ClientWebSocketResponse, gateway: str) -> None:
+    async def _relay(self, route: _Route, socket: aiohttp.ClientWebSocketResponse[Any], gateway: str) -> None:
         await socket.send_str(frames.frame("hello", protocol=frames.PROTOCOL, client=self._client.client).decode())
         if route.sent:
             session, after = next(iter(route.sent.items()))
@@ -225,12 +225,12 @@ class KeyRelay:
             if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
 
-    async def _read(self, route: _Route, socket: aiohttp.ClientWebSocketResponse) -> None:
+    async def _read(self, route: _Route, socket: aiohttp.ClientWebSocketResponse[Any]) -> None:
         while (message := await socket.receive()).type is aiohttp.WSMsgType.TEXT:
             if not await self._receive(route, message.data):
                 return
 
-    async def _send(self, route: _Route, socket: aiohttp.ClientWebSocketResponse) -> None:
+    async def _send(self, route: _Route, socket: aiohttp.ClientWebSocketResponse[Any]) -> None:
         while True:
             while route.unsent:
                 waiting = route.unsent.popleft()

@@ -26,6 +26,7 @@ LONGEST_SECONDS = 15.0
 """Seconds after which a request without an owner is refused."""
 
 _OF_CONNECTION = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
+_OF_ANSWER = _OF_CONNECTION | {"date", "server"}
 _FOR_US = frozenset({"authorization", "cookie", "expect", "host", "origin", "te", "trailer", "upgrade", RELAYED.lower()})
 
 
