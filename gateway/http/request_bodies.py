@@ -20,7 +20,7 @@ PIECE_SECONDS = 30.0
 SIGN_IN_SECONDS = 10.0
 """Seconds for the whole body of an unauthenticated request."""
 
-_READ = "exuvia.body"
+_READ = web.RequestKey("_READ", bytes)
 """Where a request has the body that was read, for whoever reads it again."""
 
 
@@ -83,7 +83,7 @@ async def read_body(request: web.Request, most: int, seconds: float, share: Body
         BodyRefused: The body is too large, too slow, compressed or interrupted, or the memory for it is not available.
     """
     if (read := request.get(_READ)) is not None:  # another gateway had the conversation when it was read
-        return bytes(read)
+        return read
     if is_encoded(request):
         raise BodyRefused(415, "bad_request", "Content-Encoding is not supported; send the request unencoded.")
     announced = request.content_length or 0
@@ -107,7 +107,7 @@ async def read_body(request: web.Request, most: int, seconds: float, share: Body
 
 async def body_of(request: web.Request) -> bytes:
     """Return the body of a request that may have been read before."""
-    read: bytes | None = request.get(_READ)
+    read = request.get(_READ)
     return await request.read() if read is None else read
 
 

@@ -41,7 +41,7 @@ class LogStores:
     """Returns the store of a plugin's log."""
     of_agent: Callable[[str], Store]
     """Returns the store of the log of an agent's facts."""
-    claims: Callable[[Catalog], Claims] = SoleClaims
+    claims: Callable[[Catalog], Claims]
     """Returns the claims of this gateway on conversations."""
     cluster: Cluster | None = None
     """This gateway among those that share a database."""
@@ -80,6 +80,7 @@ async def open_log_stores(
                 of_home if agent == MAIN_AGENT else Journals(home.of_agent(agent).root, home.quarantine, committer)
             ),
             of_plugin=lambda plugin: Journals(home.plugins / plugin, home.quarantine, committer, essential=False),
+            claims=SoleClaims,
         )
 
 

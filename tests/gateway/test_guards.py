@@ -25,7 +25,6 @@ from gateway.http.outbox import Outbox
 from gateway.http.uploads import Uploads
 from gateway.http.websocket_connection import Connection
 from gateway.models.call import CALLS_LIMIT, REPLY_LIMIT
-from gateway.wiring.open_stores import LogStores
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.facts.fact_book import FactBook
 from plugins.facts.fact_events import FactsOpened
@@ -499,8 +498,8 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
     made: list[Connection] = []
     init = Connection.__init__
 
-    def note(self: Connection, *arguments: Any) -> None:
-        init(self, *arguments)
+    def note(self: Connection, *arguments: Any, **named: Any) -> None:
+        init(self, *arguments, **named)
         made.append(self)
 
     monkeypatch.setattr(Connection, "__init__", note)
@@ -651,7 +650,7 @@ async def test_a_key_is_claimed_as_long_as_its_chat_is_in_memory_and_no_longer_w
             boards.append(self)
 
     boards: list[Counted] = []
-    monkeypatch.setattr(LogStores, "claims", Counted)
+    monkeypatch.setattr("gateway.wiring.open_stores.SoleClaims", Counted)
     main, fork = ("owner", "main"), ("owner", "main-fork")
     async with gateway(tmp_path) as g:
         client = await g.connect()
