@@ -82,7 +82,8 @@ async def read_body(request: web.Request, most: int, seconds: float, share: Body
     Raises:
         BodyRefused: The body is too large, too slow, compressed or interrupted, or the memory for it is not available.
     """
-    if (read := request.get(_READ)) is not None:  # another gateway had the conversation when it was read
+    read: bytes | None = request.get(_READ)
+    if read is not None:  # another gateway had the conversation when it was read
         return read
     if is_encoded(request):
         raise BodyRefused(415, "bad_request", "Content-Encoding is not supported; send the request unencoded.")
@@ -107,7 +108,7 @@ async def read_body(request: web.Request, most: int, seconds: float, share: Body
 
 async def body_of(request: web.Request) -> bytes:
     """Return the body of a request that may have been read before."""
-    read = request.get(_READ)
+    read: bytes | None = request.get(_READ)
     return await request.read() if read is None else read
 
 
