@@ -18,10 +18,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     and `cosine` None if there is no vector. `covered` is the share of the question's words in the chunk, plus 0.2 for the
     whole phrase; it is computed for results only. `bears` are the question's words in the chunk with their weights, which
     sum to 1 over all words of the question; `closest` has for each word of the question its weight times the closeness of
-    the chunk's closest word. Consecutive keys in one `note` are neighbours. `named` is True if the question has a word of the headings or a speaker's name, `dated` if the chunk is from the period the question mentions, `timed`
-    if the question asks for a time and the chunk contains one. `turns` is the number of lines that begin with a speaker,
-    `asks` that of question marks if it ends with one. `day` is None for chunks that do not age. `pieces` are the indexed
-    words of text and headings, separated by spaces; `names` are those of the headings.
+    the chunk's closest word. Consecutive keys in one `note` are neighbours. `named` is True if the question has a word of
+    the headings or a speaker's name, `dated` if the chunk is from the period the question mentions, `timed` if the question
+    asks for a time and the chunk contains one. `turns` is the number of lines that begin with a speaker, `asks` that of
+    question marks if it ends with one. `day` is None for chunks that do not age. `pieces` are the indexed words of text and
+    headings, separated by spaces; `names` are those of the headings.
     """
 
     key: int
