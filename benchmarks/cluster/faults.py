@@ -17,6 +17,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import psycopg
+
 from benchmarks.cluster.gateways import Cluster, Gateway
 from benchmarks.cluster.tcp_proxy import Passage
 
@@ -26,6 +28,13 @@ DEAD_SECONDS = (4.0, 10.0)
 DATABASE_SECONDS = (0.5, 2.0)
 DOWN_SECONDS = (0.0, 2.0)
 """How long a killed gateway is down, and the database between the end of the primary and the promotion."""
+
+SOME = 0.25
+"""The share of faults that meet any gateway, and not the one with the most conversations."""
+
+_BUSIEST = """
+    SELECT gateway.url FROM chat JOIN gateway ON gateway.id = chat.holder GROUP BY gateway.url ORDER BY count(*) DESC LIMIT 1
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,18 +83,22 @@ class Faults:
         self.made.append(fault)
         return fault
 
-    def _gateway(self) -> Gateway:
-        return self._choice.choice(self._cluster.gateways)
+    async def _gateway(self) -> Gateway:
+        """Return the gateway that has the most conversations, or sometimes any."""
+        gateways = self._cluster.gateways
+        if self._choice.random() < SOME or (owner := await asyncio.to_thread(_busiest, self._cluster.url)) is None:
+            return self._choice.choice(gateways)
+        return next((each for each in gateways if owner.endswith(f":{each.port}")), gateways[0])
 
     async def _kill(self) -> tuple[str, float]:
-        gateway = self._gateway()
+        gateway = await self._gateway()
         await gateway.kill()
         await asyncio.sleep(self._choice.uniform(*DOWN_SECONDS))
         await self._cluster.start(gateway)
         return gateway.name, 0.0
 
     async def _freeze(self) -> tuple[str, float]:
-        gateway = self._gateway()
+        gateway = await self._gateway()
         gateway.freeze()
         try:
             await asyncio.sleep(self._choice.uniform(*DEAD_SECONDS))
@@ -104,7 +117,7 @@ class Faults:
         return "all", 0.0
 
     async def _link(self) -> tuple[str, float]:
-        gateway = self._gateway()
+        gateway = await self._gateway()
         gateway.link(Passage.SWALLOWED)
         try:
             await asyncio.sleep(self._choice.uniform(*DEAD_SECONDS))
@@ -122,14 +135,14 @@ class Faults:
         return pair.primary, promoted
 
     async def _restart(self) -> tuple[str, float]:
-        gateway = self._gateway()
+        gateway = await self._gateway()
         if code := await gateway.stop():
             raise RuntimeError(f"{gateway.name} ended with {code}: {gateway.log.read_text()[-3000:]}")
         await self._cluster.start(gateway)
         return gateway.name, 0.0
 
     async def _door(self) -> tuple[str, float]:
-        gateway = self._gateway()
+        gateway = await self._gateway()
         how = self._choice.choice(("reset", "halve", "pause"))
         if how == "reset":
             gateway.door.reset()
@@ -140,3 +153,10 @@ class Faults:
             await asyncio.sleep(self._choice.uniform(*DATABASE_SECONDS))
             gateway.door.passage = Passage.OPEN
         return f"{gateway.name}: {how}", 0.0
+
+
+def _busiest(url: str) -> str | None:
+    """Return the address of the gateway that has the most conversations; None if none has any."""
+    with psycopg.connect(url, options="-c search_path=exuvia", target_session_attrs="read-write") as connection:
+        found = connection.execute(_BUSIEST).fetchone()
+    return str(found[0]) if found else None

@@ -386,7 +386,7 @@ def _about_store(store: StoreKeys, sources: Sources) -> list[str]:
         raise ConfigRefused(f'{sources.place("store.kind")}: store.kind is "postgres", which needs {key}.', key=key)
     return [
         f"{sources.place('store.kind')}: the database contains all logs; attachments, notes, the settings of plugins and"
-        " channels, and the catalog remain in the home, which needs a backup too. One gateway at a time uses the database."
+        " channels, and the catalog remain in the home, which needs a backup too."
     ]
 
 

@@ -1,4 +1,4 @@
-"""The page's configurations of balancers: the real programs accept them, and a person does not notice that a gateway is killed."""
+"""Balancers by the configurations of the page: the real programs accept them, and the death of a gateway loses nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.waiting import deadline
 
 ADDRESSES = ("10.0.0.11:7117", "10.0.0.12:7117", "10.0.0.13:7117")
 NGINX = "daemon off;\npid {folder}/nginx.pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n{block}\n}}\n"
-CADDY = "{{\nadmin off\n}}\n{block}\n"
+CADDY = "{{\n\tadmin off\n}}\n\n{block}"
 
 
 def block(program: str) -> str:
@@ -49,7 +49,7 @@ def configured(program: str, folder: Path, text: str) -> tuple[list[str], list[s
     if program == "nginx":
         file.write_text(NGINX.format(folder=folder, block=text))
         return [path, "-t", "-c", str(file)], [path, "-c", str(file)]
-    file.write_text(CADDY.format(block=text))
+    file.write_text(CADDY.format(block=text.replace(" " * 4, "\t")))
     options = ["--adapter", "caddyfile", "--config", str(file)]
     return [path, "validate", *options], [path, "run", *options]
 
