@@ -63,6 +63,16 @@ def plugins_with_logs(home: Home) -> list[str]:
     return [name.removeprefix(PLUGINS) for name in store_names(database) if name.startswith(PLUGINS)]
 
 
+def agents_with_logs(home: Home) -> list[str]:
+    """Return the names of the agents, other than `main`, that have a log of their own. Raises StorageFailed."""
+    if home.database is None:
+        return sorted({path.parent.name for path in home.agents.glob("*/*.jsonl")})
+    database = database_at(home.database)
+    from sessions.postgres.row_lines import store_names  # noqa: PLC0415 - only where it is configured
+
+    return [name.removeprefix(AGENTS) for name in store_names(database) if name.startswith(AGENTS)]
+
+
 def acknowledged_in(home: Home) -> dict[str, int]:
     """Return the highest durable seq of each session in the catalog. Blocks; raises StorageFailed."""
     if home.database is None:

@@ -20,6 +20,7 @@ from gateway.cli.main import cli
 from gateway.cli.sessions import store_commands
 from gateway.config.keys import load_config
 from gateway.support.errors import ConfigRefused
+from sessions.attachments.store import Attachments
 from sessions.events.errors import StorageFailed
 from sessions.postgres.connections import Connection
 from sessions.postgres.postgres_store import StoredRowLog
@@ -183,7 +184,7 @@ async def home(tmp_path: Path) -> Path:
 
 async def test_a_home_is_copied_to_a_database_and_back_byte_for_byte(home: Path, url: str, tmp_path: Path) -> None:
     before = contents(home)
-    assert len(before) == 5
+    assert len(before) == 6  # with the ledger
     there = copied(home, url)
     assert all(events == new > 0 and not fault for events, new, fault in there.values())
     assert {events for events, new, _ in copied(home, url).values() if new} == set()
@@ -194,10 +195,25 @@ async def test_a_home_is_copied_to_a_database_and_back_byte_for_byte(home: Path,
         client = await running.connect()
         assert await client.chat("in the database", session="tea") == "in the database"
     grown = copied(url, home)
-    assert [new > 0 for _, new, _ in grown.values()].count(True) == 1
-    assert {name for name, content in contents(home).items() if content != before[name]} == {
+    assert [new > 0 for _, new, _ in grown.values()].count(True) == 2  # a session, and the ledger
+    changed = {name for name, content in contents(home).items() if content != before[name]}
+    assert {name for name in changed if not name.startswith("spending")} == {
         name for name, content in contents(home).items() if b"in the database" in content
     }
+
+
+async def test_attachments_are_copied_with_their_owners_and_back(home: Path, url: str, tmp_path: Path) -> None:
+    there = Attachments(home / "attachments")
+    used = await there.store(b"used", "owner", claimed="text/plain", name="used.txt")
+    await there.settle("owner", (used,))
+    fresh = await there.store(b"fresh", "Анна", claimed="", name="")
+    assert copied(home, url)[used.sha256] == (0, 1, "")
+    assert copied(home, url)[used.sha256] == (0, 0, "")
+    back = tmp_path / "back"
+    copied(url, back)
+    expected = {("owner", used, True), ("Анна", fresh, False)}
+    assert set(Attachments(back / "attachments").records()) == set(there.records()) == expected
+    assert await Attachments(back / "attachments").read(fresh.sha256) == b"fresh"
 
 
 async def test_an_interrupted_copy_is_continued(home: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,13 +19,15 @@ from gateway.doctor.store_checks import findings_about
 from gateway.status.cluster_status import cluster_status, describe_cluster
 from gateway.support.home import Home
 from gateway.support.printable import one_line, printable
-from gateway.support.storage import cluster_rows, examine_database, plugins_with_logs
+from gateway.support.storage import agents_with_logs, attachments_of, cluster_rows, examine_database, plugins_with_logs
 from gateway.wiring.open_stores import LogStores, open_log_stores
 from plugins.support.secrets import Secret
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.files.home_lock import HomeLock
-from sessions.store.protocols import START, Log, LogReader, Position, Store
+from sessions.store.protocols import START, Blobs, Log, LogReader, Position, Store
 from sessions.store.reading import PAGE_BYTES, StoredLog, verify_position
+
+ATTACHMENTS = "attachments"
 
 URLS = ("postgres://", "postgresql://", "env:", "file:", "credential:")
 """The beginnings of a database's URL, or of a reference to one."""
@@ -69,7 +71,8 @@ def show_cluster(call: Invocation) -> int:
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
-    """The copy of a log: its number of events, and how many of them were copied now; or why it could not be copied."""
+    """The copy of a log: its number of events, and how many of them were copied now; or why it could not be copied. That of
+    an attachment has the store `attachments` and the hash as its log; `new` is 1 if it was copied now."""
 
     store: str
     log: str
@@ -79,9 +82,9 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def copy_store(origin: str, target: str, out: TextIO, *, as_json: bool) -> int:
-    """Copy all logs between a home and a database; what was copied before is verified, not copied again.
+    """Copy all logs and attachments between a home and a database; what was copied before is verified, not copied again.
 
-    No gateway may run on either. Returns PROBLEM if a log could not be copied. Raises HomeLocked, StorageFailed.
+    No gateway may run on either. Returns PROBLEM if something could not be copied. Raises HomeLocked, StorageFailed.
     """
     to_database = target.startswith(URLS)
     if to_database == origin.startswith(URLS):
@@ -100,8 +103,13 @@ def copy_store(origin: str, target: str, out: TextIO, *, as_json: bool) -> int:
         print_json(copied, out)
     else:
         out.writelines(f"{one_line(each.log, 64)}: {one_line(each.fault, 600)}\n" for each in faults)
-        new, whole = sum(each.new for each in copied), len(copied) - len(faults)
+        contents = [each for each in copied if each.store == ATTACHMENTS]
+        logs = [each for each in copied if each.store != ATTACHMENTS]
+        whole, new = sum(not each.fault for each in logs), sum(each.new for each in logs)
         out.write(f"{whole} logs are the same in both places, byte for byte; {new} events were copied now.\n")
+        if contents:
+            whole, new = sum(not each.fault for each in contents), sum(each.new for each in contents)
+            out.write(f"{whole} attachments are in both places; {new} were copied now.\n")
     return PROBLEM if faults else SUCCESS
 
 
@@ -115,15 +123,36 @@ async def _copy_all(origin: Home, target: Home) -> list[Copied]:
         for kind, name, store_of in _logs(origin, source):
             if store_of(source).stamp(name) is not None:
                 copied.append(await copied_log(kind, name, store_of(source), store_of(sink)))
-        return copied
+    return copied + await _copy_attachments(attachments_of(origin), attachments_of(target))
+
+
+async def _copy_attachments(source: Blobs, sink: Blobs) -> list[Copied]:
+    copied = []
+    for person, attachment, named in await asyncio.to_thread(lambda: list(source.records())):
+        digest = attachment.sha256
+        try:
+            there = await sink.find(person, digest) is not None and not await asyncio.to_thread(sink.fault, digest)
+            if not there:
+                content = await source.read(digest)
+                kept = await sink.store(content, person, claimed=attachment.media, name=attachment.name)
+                if named:
+                    await sink.settle(person, (kept,))
+        except (SessionsError, OSError) as error:
+            copied.append(Copied(store=ATTACHMENTS, log=digest, fault=str(error)))
+        else:
+            copied.append(Copied(store=ATTACHMENTS, log=digest, new=int(not there)))
+    return copied
 
 
 def _logs(home: Home, stores: LogStores) -> Iterator[tuple[str, str, Callable[[LogStores], Store]]]:
     """Yield the kind and the name of each log that a home may have, and a function that returns its store."""
     for session, _ in stores.sessions.listed():
         yield "sessions", session, lambda each: each.sessions
-    for path in (home.facts, home.approvals, home.pairings, home.shares, home.deletions, home.responses):
-        yield "home", path.stem, lambda each: each.facts
+    for name, _ in stores.facts.listed():
+        yield "home", name, lambda each: each.facts
+    for agent in agents_with_logs(home):
+        for name, _ in stores.of_agent(agent).listed():
+            yield f"agents/{agent}", name, partial(_of_agent, agent)
     for plugin in plugins_with_logs(home):
         yield f"plugins/{plugin}", "log", partial(_of_plugin, plugin)
 
@@ -132,7 +161,11 @@ def _of_plugin(plugin: str, stores: LogStores) -> Store:
     return stores.of_plugin(plugin)
 
 
-async def copied_log(kind: str, name: str, source: LogReader, sink: Store) -> Copied:
+def _of_agent(agent: str, stores: LogStores) -> Store:
+    return stores.of_agent(agent)
+
+
+async def _copied(kind: str, name: str, source: Store, sink: Store) -> Copied:
     """Copy what is missing of a log, and compare both logs."""
     try:
         whole = await asyncio.to_thread(StoredLog(source, name).verify)
