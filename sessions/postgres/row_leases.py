@@ -13,7 +13,10 @@ from types import TracebackType
 
 from sessions.events.errors import StorageFailed
 from sessions.postgres.connections import Database
-from sessions.postgres.membership import FENCE, LOST_SECONDS, Membership
+from sessions.postgres.membership import FENCE, Membership
+
+LOST_SECONDS = 3.0
+"""Seconds without contact with the database after which leases count as lost."""
 
 LOOK_SECONDS = 0.5
 """Seconds between two looks at the leases, if any is wanted."""

@@ -165,7 +165,7 @@ def _of_agent(agent: str, stores: LogStores) -> Store:
     return stores.of_agent(agent)
 
 
-async def _copied(kind: str, name: str, source: Store, sink: Store) -> Copied:
+async def copied_log(kind: str, name: str, source: LogReader, sink: Store) -> Copied:
     """Copy what is missing of a log, and compare both logs."""
     try:
         whole = await asyncio.to_thread(StoredLog(source, name).verify)
