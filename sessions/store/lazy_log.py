@@ -45,12 +45,16 @@ class LogFormat(msgspec.Struct, Generic[Event, State], frozen=True, kw_only=True
 
         Raises JournalDamaged, StorageFailed and InvalidLine.
         """
-        folded = _Folded(self)
         try:
             with logs.read(self.name) as lines:
-                verify_lines(lines, START, folded)
+                return self.state_of(lines)
         except UnknownSession:
             return self.empty
+
+    def state_of(self, lines: Lines) -> State:
+        """Return the state after the lines of a log. Raises JournalDamaged, StorageFailed and InvalidLine."""
+        folded = _Folded(self)
+        verify_lines(lines, START, folded)
         return folded.state
 
 
@@ -78,6 +82,11 @@ class LazyLog(Generic[Event, State]):
         """When the state was up to date, on the monotonic clock."""
         self.problem = ""
         """Why the log cannot be used, as a sentence; empty if it can."""
+
+    @property
+    def length(self) -> int:
+        """The number of durable events, as far as they have been read."""
+        return 0 if self._writer is None else self._writer.durable
 
     async def close(self) -> None:
         """Commit what was appended and close the log."""

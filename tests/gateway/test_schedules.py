@@ -10,16 +10,19 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.cli.main import cli
 from gateway.cli.sessions import schedule_commands
 from gateway.conversations.channels import channel_runner
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.schedules import recurrence, scheduler
+from gateway.conversations.schedules import schedules as schedules_module
 from gateway.conversations.schedules.calendar import calendar_of
 from gateway.conversations.schedules.parsing import parse_rule
 from gateway.conversations.schedules.recurrence import (
@@ -48,11 +51,14 @@ from gateway.conversations.schedules.schedules import (
     Schedules,
     ScheduleSet,
     SchedulesUnusable,
+    compacted_lines,
     fold_schedule,
 )
 from plugins.api.command import CommandFailed, ConversationView, ScheduleEntry
 from plugins.commands.schedule_commands import Remind, ScheduleCommand
 from plugins.testing.command_checks import CommandConformance, FixedSchedules, StaticConversation
+from sessions.files.committer import Committer
+from sessions.files.journals import Journals
 from tests.gateway.elsewhere import LINES, Elsewhere
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.shelf import Shelf
@@ -286,6 +292,8 @@ def test_what_was_due_while_it_was_recorded_is_handed_over(rule: Rule) -> None:
 class Looking:
     """A clock that passes with the event loop, and the schedules that a `Scheduler` looks at by it."""
 
+    shared = False
+
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.began = asyncio.get_running_loop().time()
         self.looks = 0
@@ -309,6 +317,9 @@ class Looking:
     async def known(self) -> Known:
         self.looks += 1
         return self.schedules
+
+    async def compact(self) -> None:
+        pass
 
 
 async def test_what_is_not_due_is_not_computed_again_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -756,8 +767,8 @@ async def test_hostile_texts_stay_on_their_line(monkeypatch: pytest.MonkeyPatch)
         missed=0,
     )
     monkeypatch.setattr(FixedSchedules, "ENTRY", entry)
-    listed = await ScheduleCommand().run("", StaticConversation())
-    assert len(listed.splitlines()) == 1
+    listed, heartbeat = (await ScheduleCommand().run("", StaticConversation())).splitlines()
+    assert heartbeat.startswith("- heartbeat every 30 min")
     assert listed.isprintable()
     assert listed.count("`") == 6  # the id, the conversation and the text, each whole
     line = schedule_commands._line(entry)
@@ -816,3 +827,58 @@ async def test_the_calendar_of_a_person_is_asked_for_by_its_days(tmp_path: Path)
         for query in ("from=yesterday", "days=0", "days=1000", "days=x", "from=9999-12-31"):
             async with running.http.get(f"{url}?{query}", headers=headers) as response:
                 assert response.status == 400, query
+
+
+# --- the compaction of the log ----------------------------------------------------------------------------------------
+
+
+@given(
+    RULES,
+    st.sampled_from(["once", "skip", "all"]),
+    st.lists(st.tuples(st.sampled_from([1, 61, 600, 4000, 90_000]), st.integers(0, 12)), max_size=8),
+    st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_compacted_log_has_the_same_state(rule: Rule, policy: str, steps: list[tuple[int, int]], paused: bool) -> None:
+    simulation = Simulation(rule, datetime(2026, 10, 24, 20, 0, tzinfo=UTC), policy, reminder=False)
+    for seconds, crash in steps:
+        simulation.now += timedelta(seconds=seconds)
+        simulation.round(crash)
+    if paused:
+        simulation.append(SchedulePaused(schedule="s", by="owner"))
+    folded: Known = {}
+    for number, line in enumerate(compacted_lines(simulation.known), start=1):
+        event = msgspec.json.decode(line, type=ScheduleEvent)
+        folded = fold_schedule(folded, event, seq=number, at=json.loads(line)["at"], turn=None, size=len(line))
+    again = {id_: replace(each, made=replace(each.made, handed=0)) for id_, each in folded.items()}
+    assert again == {id_: replace(each, made=replace(each.made, handed=0)) for id_, each in simulation.known.items()}
+
+
+async def test_a_long_log_is_compacted_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules_module, "LONG_LOG", 20)
+    monkeypatch.setattr(schedules_module, "PER_SCHEDULE", 2)
+    path = tmp_path / "schedules.jsonl"
+
+    async def opened(committer: Committer) -> Schedules:
+        return Schedules(Journals(tmp_path, tmp_path / "quarantine", committer), lambda: NOW)
+
+    async with Committer() as committer, await opened(committer) as schedules:
+        made = ScheduleSet(
+            schedule="", person="owner", client="c", key="main", text="Do.", rule=Every(60, stamp_seconds(NOW))
+        )
+        kept, removed = await schedules.set(made), await schedules.set(made)
+        for minute in range(1, 30):
+            due = stamp_seconds(NOW + timedelta(minutes=minute))
+            await schedules.record([OccurrenceDue(schedule=kept.id, due=due, text="Do.")])
+            await schedules.record([OccurrenceHanded(schedule=kept.id, due=due, session="s", seq=minute)])
+        await schedules.remove("owner", removed.id)
+        before = await schedules.known()
+        await schedules.compact()
+        assert len(path.read_bytes().splitlines()) == 2
+        assert (await schedules.known())[kept.id].last == before[kept.id].last
+        await schedules.compact()
+        await schedules.record([OccurrenceDue(schedule=kept.id, due=stamp_seconds(NOW + timedelta(hours=1)), text="Do.")])
+    async with Committer() as committer, await opened(committer) as schedules:
+        (again,) = (await schedules.known()).values()
+        assert (again.handed, again.due[0].due) == (29, stamp_seconds(NOW + timedelta(hours=1)))
+        assert again.at == before[kept.id].at

@@ -145,6 +145,7 @@ class Scheduler:
                     continue
                 if after is not None and (nearest is None or after < nearest):
                     nearest = after
+            await self._schedules.compact()
         except (SchedulesUnusable, SessionsError) as error:
             failure = error
         return nearest, failure

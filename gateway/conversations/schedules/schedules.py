@@ -6,22 +6,24 @@ between it is handed over again, with the same id, which the conversation recogn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
 import msgspec
+import structlog
 
 from gateway.conversations.schedules.recurrence import Cron, Every, Once, Rule, next_due
 from gateway.support.errors import Busy, GatewayError, sentence_of
 from gateway.support.session_status import span
+from sessions.events.codec import encode_line
 from sessions.events.errors import SessionsError
 from sessions.events.events import MAIN_AGENT
 from sessions.store.header import random_suffix
 from sessions.store.lazy_log import LazyLog, LogFormat
 from sessions.store.log_writer import stamp
-from sessions.store.protocols import Store
+from sessions.store.protocols import START, Store
 
 PER_PERSON = 200
 """Maximum schedules of one person."""
@@ -31,6 +33,9 @@ TEXT_BYTES = 16 * 1024
 
 ON_TIME = timedelta(seconds=60)
 """The delay up to which an occurrence counts as on time."""
+
+LONG_LOG, PER_SCHEDULE = 10_000, 10
+"""Events that a log has at least before it is compacted: in all, and for each schedule in force."""
 
 WINDOW_SECONDS = 3600
 """How late the newest missed occurrence of a repeated task may be handed over, unless the schedule says otherwise."""
@@ -60,6 +65,7 @@ class ScheduleSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     the newest is handed over late with the policy `once`, up to `within` seconds. `client` set it. A `reminder` is a note to
     the person and not a task for the model, and is never too late. `message` is the id of the command's message, which a
     crash may make the gateway run again; empty for other requests. Only the models of `agent` are told of the schedule.
+    `handed` counts the occurrences before it that are no longer in the log.
     """
 
     schedule: str
@@ -77,6 +83,7 @@ class ScheduleSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     thread: str = ""
     message: str = ""
     agent: str = MAIN_AGENT
+    handed: int = 0
 
 
 class ScheduleRemoved(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="schedule_removed"):
@@ -130,6 +137,8 @@ class OccurrenceHanded(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
 
 
 Occurrence: TypeAlias = OccurrenceDue | OccurrenceMissed | OccurrenceHanded
+log = structlog.get_logger("exuvia.schedules")
+
 ScheduleEvent: TypeAlias = ScheduleSet | ScheduleRemoved | SchedulePaused | ScheduleResumed | Occurrence
 
 
@@ -177,7 +186,8 @@ Known: TypeAlias = Mapping[str, Schedule]
 def fold_schedule(known: Known, event: ScheduleEvent, *, seq: int, at: str, turn: int | None, size: int) -> Known:
     """Return the schedules after one more event."""
     if isinstance(event, ScheduleSet):
-        return {**known, event.schedule: Schedule(made=event, at=at, last=_before_first(event.rule, at))}
+        made = Schedule(made=event, at=at, last=_before_first(event.rule, at), handed=event.handed)
+        return {**known, event.schedule: made}
     if (old := known.get(event.schedule)) is None:
         return known
     new = None if isinstance(event, ScheduleRemoved) else _after(old, event, at)
@@ -243,6 +253,27 @@ SCHEDULES: LogFormat[ScheduleEvent, Known] = LogFormat(
 )
 
 
+def compacted_lines(known: Known) -> Iterator[bytes]:
+    """Yield the lines of a log whose state is that of these schedules, in the events that all versions read."""
+    digest, seq = START.sum, 0
+    for schedule in known.values():
+        for event in _events_of(schedule):
+            seq += 1
+            line, digest = encode_line(seq, schedule.at, None, event, digest)
+            yield line
+
+
+def _events_of(schedule: Schedule) -> Iterator[ScheduleEvent]:
+    """Yield what a schedule is made of: how it was set, the last occurrence that was handled, and what waits."""
+    yield msgspec.structs.replace(schedule.made, handed=schedule.handed)
+    if schedule.missed or schedule.last > _before_first(schedule.made.rule, schedule.at):
+        first, reason = schedule.last, "Earlier occurrences are no longer in the log."
+        yield OccurrenceMissed(schedule=schedule.id, first=first, last=first, count=schedule.missed, reason=reason)
+    if schedule.paused:
+        yield SchedulePaused(schedule=schedule.id, by=schedule.made.person)
+    yield from schedule.due
+
+
 class Schedules:
     """The schedules of all people, as an async context manager.
 
@@ -280,6 +311,22 @@ class Schedules:
             return await self._log.durable_state()
         except SessionsError as error:
             raise SchedulesUnusable(sentence_of(error)) from error
+
+    async def compact(self) -> None:
+        """Drop what the schedules in force do not need from a long log. That of several gateways is left as it is.
+
+        Raises:
+            SchedulesUnusable: The log cannot be rewritten.
+        """
+        before = self._log.length
+        if self.shared or before <= max(LONG_LOG, PER_SCHEDULE * len(await self.known())):
+            return
+        try:
+            await self._log.rewrite(lambda lines: compacted_lines(SCHEDULES.state_of(lines)))
+            await self.known()
+        except SessionsError as error:
+            raise SchedulesUnusable(sentence_of(error)) from error
+        log.info("schedules_compacted", before=before, after=self._log.length)
 
     async def of_person(self, person: str) -> list[Schedule]:
         """Return a person's schedules, oldest first. Raises SchedulesUnusable."""
