@@ -21,6 +21,7 @@ from benchmarks import (
     index,
     latency,
     long,
+    many_sessions,
     memory,
     memory_month,
     misbehaving_plugins,
@@ -65,6 +66,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "misbehaving-plugins": misbehaving_plugins.run,
     "sandbox": sandbox.run,
     "console": console.run,
+    "many-sessions": many_sessions.run,
     "cluster": cluster.run,
 }
 

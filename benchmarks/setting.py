@@ -37,6 +37,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Chunks of the large index."""
     commands: int = 100
     """Commands at each level of the sandbox."""
+    many_sessions: int = 1_000_000
+    """Sessions in the database of `many-sessions`."""
     skills: int = 500
     """Skills."""
     transcript: int = 5000
