@@ -1,7 +1,7 @@
 """A database with very many sessions: the start of a gateway, its memory, and opening conversations.
 
-Skipped unless DATABASE_URL names an empty database. The sessions are made with their logs and the rows of the catalog, and each
-of the second half succeeds one of the first.
+Skipped unless DATABASE_URL names an empty database. The sessions are made with their logs and the rows of the catalog; every
+other one succeeds an earlier one.
 """
 
 from __future__ import annotations
