@@ -22,12 +22,13 @@ from gateway.metrics.prometheus import Family, Sample, gauge, page
 from gateway.models.breaker import BreakerState
 from gateway.models.registry import ModelRegistry
 from gateway.status.channel_reports import ChannelReport
-from gateway.status.overview import Overview, Storage
+from gateway.status.overview import ClusterPart, Overview, Storage
 from gateway.status.problems import Problems, Readiness
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from plugins.api.context import Clock
 from sessions.store.catalog import Catalog
+from sessions.store.cluster import Cluster
 from sessions.store.log_writer import stamp
 from sessions.store.protocols import Store
 
@@ -71,6 +72,7 @@ class Instruments:
     readiness: Readiness
     store: Store
     catalog: Catalog
+    cluster: Cluster | None
     switchboard: Switchboard
     models: ModelRegistry
     channels: Callable[[], Sequence[ChannelReport]]
@@ -83,6 +85,7 @@ class Instruments:
                 self._breakers(),
                 *self._channels(),
                 *self._storage(),
+                *self._cluster(),
                 *self.context.counters.families(),
                 *self._process(),
             ]
@@ -107,6 +110,7 @@ class Instruments:
             running_turns=load.running,
             waiting_messages=load.waiting,
             channels=self.channels(),
+            cluster=None if self.cluster is None else ClusterPart(gateway=self.cluster.id, gateways=self.cluster.alive),
             turns={outcome: count for (outcome,), count in counters.turns.counts.items()},
             errors={code: count for (code,), count in counters.turn_errors.counts.items()},
             input_tokens=counters.tokens_of("input"),
@@ -166,6 +170,20 @@ class Instruments:
         failing = self.catalog.failure is not None
         yield gauge("exuvia_catalog_failing", "1 while the catalog cannot be written.", failing)
         yield gauge("exuvia_unreadable_journals", "Journals that could not be read.", len(self.catalog.unreadable))
+
+    def _cluster(self) -> Iterator[Family]:
+        if (cluster := self.cluster) is None:
+            return
+        yield gauge("exuvia_cluster_gateways", "Gateways of this database that are alive.", cluster.alive)
+        silent = cluster.silent_seconds
+        yield gauge("exuvia_cluster_contact_age_seconds", "Time since the last contact with the database.", silent)
+        totals = {
+            "exuvia_cluster_deaths_total": ("How often this gateway was declared dead.", cluster.deaths),
+            "exuvia_cluster_declared_total": ("Other gateways that this one has declared dead.", cluster.declared),
+            "exuvia_cluster_adopted_total": ("Conversations taken over from gateways that were gone.", cluster.adopted),
+        }
+        for name, (help_, count) in totals.items():
+            yield Family(name=name, kind="counter", help=help_, samples=[Sample("", {}, count)])
 
     def _process(self) -> Iterator[Family]:
         """Yield the process metrics, under the names that common dashboards use."""

@@ -24,6 +24,13 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     failures: int
 
 
+class ClusterPart(msgspec.Struct, frozen=True, kw_only=True):
+    """The gateway among those that share its database: its id, and the number of those that are alive."""
+
+    gateway: str
+    gateways: int
+
+
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the gateway at one moment.
 
@@ -45,6 +52,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     running_turns: int
     waiting_messages: int
     channels: Sequence[ChannelReport] = ()
+    cluster: ClusterPart | None = None
     turns: dict[str, int]
     errors: dict[str, int]
     input_tokens: int
@@ -76,6 +84,7 @@ def describe_overview(o: Overview, address: str) -> str:
         "Turns": f"{ended:,} ended{f' ({outcomes})' if outcomes else ''}; {o.running_turns:,} running,"
         f" {o.waiting_messages:,} waiting",
         **({"Channels": "; ".join(map(channel_in_short, o.channels))} if o.channels else {}),
+        **({"Cluster": f"{count_of(o.cluster.gateways, 'gateway')}; this one is {o.cluster.gateway}"} if o.cluster else {}),
         "Errors": errors or "none",
         "Tokens": f"{o.input_tokens:,} in, {o.output_tokens:,} out",
         "Storage": f"{syncs}, {count_of(storage.failures, 'failure')}, {storage.pending:,} bytes pending",

@@ -273,6 +273,7 @@ class Daemon:
             readiness=self.readiness,
             store=gateway.store,
             catalog=gateway.catalog,
+            cluster=gateway.cluster,
             switchboard=gateway.switchboard,
             models=gateway.models.registry,
             channels=gateway.channel_reports,

@@ -90,6 +90,8 @@ class Membership:
         """How often this process was declared dead."""
         self.declared = 0
         """How many others it has declared dead."""
+        self.adopted = 0
+        """How many conversations it has adopted because their owner was gone."""
         self.on_death: Callable[[], None] = lambda: None
         """Called when this incarnation was declared dead, to drop its claims; the next one begins afterwards."""
         self.unowned = asyncio.Event()
@@ -127,6 +129,11 @@ class Membership:
     def silent_seconds(self) -> float:
         """Seconds since the last contact with the database."""
         return time.monotonic() - self._contact
+
+    @property
+    def alive(self) -> int:
+        """The number of gateways that are alive, this one included."""
+        return 1 + len(self._watched)
 
     @property
     def draining(self) -> bool:

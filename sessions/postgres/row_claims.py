@@ -55,8 +55,6 @@ class RowClaims:
     shared = True
 
     def __init__(self, database: Database, membership: Membership, catalog: Catalog) -> None:
-        self.takeovers = 0
-        """Conversations that were adopted because their owner was gone."""
         self._database = database
         self._membership = membership
         self._catalog = catalog
@@ -66,11 +64,6 @@ class RowClaims:
         self._lost: Callable[[Claim], None] = lambda _: None
         self._is_first = True
         membership.on_death = self._drop
-
-    @property
-    def held(self) -> int:
-        """The number of claims."""
-        return len(self._held)
 
     async def claim(self, name: Name) -> Claim | Elsewhere:
         """Claim a person's key; see `Claims.claim`."""
@@ -118,7 +111,7 @@ class RowClaims:
             if gateway != self._membership.id:
                 return
             self._adopted |= {claim.name: claim for claim in found}
-            self.takeovers += len(found)
+            self._membership.adopted += len(found)
             for claim in found:
                 yield claim.name
             if not found:

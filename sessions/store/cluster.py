@@ -39,12 +39,19 @@ class Cluster(Protocol):
     """How often this process was declared dead."""
     declared: int
     """How many other gateways it has declared dead."""
+    adopted: int
+    """How many conversations it has adopted because their owner was gone."""
     unowned: asyncio.Event
     """Set while there is unfinished work without an owner."""
 
     @property
     def silent_seconds(self) -> float:
         """Seconds since the last contact with the store."""
+        ...
+
+    @property
+    def alive(self) -> int:
+        """The number of gateways that are alive, this one included."""
         ...
 
     @property

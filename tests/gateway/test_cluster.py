@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -20,7 +21,7 @@ from click.testing import CliRunner
 
 from gateway.auth.relay_tokens import RelayTokens
 from gateway.cli.main import cli
-from tests.faults.gateway_process import GatewayProcess, gateway_process, install_tool
+from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process, install_tool
 from tests.gateway.gateways import TOKEN, Client
 from tests.servers.postgres_server import postgres_server
 from tests.waiting import deadline, until
@@ -212,6 +213,11 @@ async def test_requests_about_a_conversation_are_answered_by_the_gateway_that_ha
         ] or status["gateways"][0]["held"] + status["gateways"][1]["held"] == 1
         assert status["gateway"] in [row["id"] for row in status["gateways"]]
         assert status["problems"] == []
+        async with http.get(f"http://127.0.0.1:{two.port}/metrics", headers=headers) as answer:
+            metrics = await answer.text()
+        assert "exuvia_cluster_gateways 2" in metrics
+        written = set(re.findall(r"`(exuvia_cluster_\w+)`", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")))
+        assert written == set(re.findall(r"^# TYPE (exuvia_cluster_\w+)", metrics, re.MULTILINE))
         for token in ("", "owner:x:1:00", f"owner:{owner}:{int(time.time())}:00"):
             async with http.get(f"http://127.0.0.1:{one.port}/cluster", headers={"X-Exuvia-Relayed": token}) as answer:
                 assert answer.status == 401

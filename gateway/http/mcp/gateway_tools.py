@@ -190,8 +190,7 @@ class GatewayTools:
             raise ToolFailed(f"A message has at most {FRAME_LIMIT:,} bytes.")
         if parse_command(text) is not None:
             raise ToolFailed("A program cannot give commands; only the person can.")
-        chat = await self._switchboard.chat(grant.person, wanted.session, create=True, channel=CHANNEL)
-        assert chat is not None
+        chat = await self._switchboard.chat_here(grant.person, wanted.session, channel=CHANNEL)
         event = MessageReceived(
             id=f"mcp-{secrets.token_hex(16)}",
             client=f"mcp:{grant.name}"[:128],
