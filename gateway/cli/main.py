@@ -422,6 +422,17 @@ def delete_conversation(key: str, home: Path | None, person: str, facts: bool) -
     end(lambda: session_changes.delete_conversation(call, key, person=person, facts=facts))
 
 
+@sessions.command("retention")
+@home_option
+@config_option
+@json_option
+def show_retention(home: Path | None, file: Path | None, as_json: bool) -> None:
+    """List what the rules in [retention] would archive or delete now. Nothing is changed; the running gateway does it."""
+    from gateway.cli.sessions import session_changes
+
+    end(lambda: session_changes.show_retention(invocation(existing_home(home), file, as_json=as_json)))
+
+
 @sessions.command("verify")
 @click.argument("session", required=False)
 @home_option

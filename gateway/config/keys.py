@@ -248,6 +248,31 @@ class UsageKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     reserved_output: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 8192
 
 
+RetentionAction: TypeAlias = Literal["archive", "delete"]
+
+SHORTEST_RETENTION = 3600
+"""The least `older_than` in seconds: nobody means to lose a conversation while it is going on."""
+
+
+class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of `retention.rules`: conversations that nobody has used for `older_than`, and whose key matches `session`, which
+    may contain `*` and `?`."""
+
+    session: Annotated[str, msgspec.Meta(min_length=1)]
+    older_than: Seconds
+    action: RetentionAction
+
+    def __post_init__(self) -> None:
+        if self.older_than < SHORTEST_RETENTION:
+            raise ValueError("older_than is at least 1h")
+
+
+class RetentionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[retention]`: the rules, of which the first that matches a conversation decides."""
+
+    rules: tuple[RetentionRule, ...] = ()
+
+
 class TranscriptionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[transcription]`: the `provider:model` that turns speech into text; None for no transcription."""
 
@@ -304,6 +329,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     prices: dict[str, PriceKeys] = {}
     usage: UsageKeys = UsageKeys()
     budgets: dict[str, BudgetKeys] = {}
+    retention: RetentionKeys = RetentionKeys()
     transcription: TranscriptionKeys = TranscriptionKeys()
     heartbeat: HeartbeatKeys = HeartbeatKeys()
     log: LogKeys = LogKeys()

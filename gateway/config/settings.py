@@ -24,6 +24,7 @@ AFTER_RESTART = (
     "plugins.allow",
     "plugins.hold_limit",
     "plugins.tables",
+    "retention.rules",
 )
 """Keys and whole sections that take effect only at start: sockets, folders and modules are opened once. So does the
 workspace of each agent."""

@@ -11,6 +11,7 @@ open_agents          The memory, facts, skills, tools and commands of each agent
 open_models          The open providers, and what chooses and asks models.
 open_stores          The stores of a home, opened for writing.
 running_plugins      Channels, MCP servers, web tools, and the reloading of plugins.
+retention         Applies the rules about how long conversations are kept.
 self_examination     `exuvia doctor` inside the running gateway.
 systemd              The protocol with a service manager: sd_notify, the watchdog, socket activation.
 """

@@ -51,10 +51,12 @@ from gateway.support.home import Home
 from gateway.wiring.app import Application, ApplicationBuilder
 from gateway.wiring.endpoints import LazyMcpServer, cluster_endpoints, console_endpoints, openai_endpoints, shared_routes
 from gateway.wiring.listener import bound_sockets, serve
+from gateway.wiring.retention import Retention
 from gateway.wiring.running_plugins import check, log_warning
 from gateway.wiring.systemd import Supervisor, passed_socket
 from plugins.api.context import Clock
 from plugins.host.loading import PluginFolder
+from plugins.support.workspace import OWNER
 from sessions.events.errors import HomeLocked, StorageFailed
 from sessions.files.home_lock import HomeLock
 from sessions.store.cluster import Cluster
@@ -235,6 +237,7 @@ class Daemon:
             asyncio.create_task(self._resume(gateway)),
             *(asyncio.create_task(each.run()) for each in gateway.plugins.development),
             asyncio.create_task(services.uploads.sweep(gateway.store)),
+            *(asyncio.create_task(each.run()) for each in self._retention(gateway)),
             asyncio.create_task(
                 reloading.run(
                     admit=lambda config: self._admit(config, services.access),
@@ -248,6 +251,13 @@ class Daemon:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+
+    def _retention(self, gateway: Application) -> list[Retention]:
+        """Return what applies the rules of retention, if there are any."""
+        if not (rules := self.config.retention.rules):
+            return []
+        people = [OWNER, *self.config.people]
+        return [Retention(gateway.switchboard, rules, lambda: people, self.context.clock)]
 
     async def _resume(self, gateway: Application) -> None:
         """Open the sessions that the last stop left unfinished, after the MCP servers had time to connect: interrupted turns

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -26,13 +27,17 @@ from gateway.support.storage import fact_logs, remove_from_catalog, session_logs
 from gateway.support.stored_sessions import SessionListing, SessionUnknown, find_session, session_listings
 from gateway.terminal.client.connection import Connection, NotConnected
 from gateway.terminal.client.local_gateway import find_gateway
+from gateway.wiring.retention import KeptConversation, due_conversations
 from plugins.support.workspace import OWNER
-from sessions.events.errors import HomeLocked
+from sessions.events.errors import HomeLocked, SessionsError
 from sessions.events.events import Event, SessionArchived, SessionTitled
 from sessions.files.home_lock import HomeLock
+from sessions.state.reducer import evolve
+from sessions.state.transcript import PINNED, Transcript
 from sessions.store.fork import Fork, ForkRefused, fork, fork_key
 from sessions.store.header import new_session_id
 from sessions.store.lazy_log import LazyLog
+from sessions.store.reading import StoredLog
 from sessions.store.recorder import Recorder, open_session
 
 PATIENCE = 600.0
@@ -91,6 +96,37 @@ def delete_conversation(call: Invocation, key: str, *, person: str, facts: bool)
     else:
         call.out.write(f"{done} The next start of the gateway removes what was derived from it.\n")
     return SUCCESS
+
+
+def show_retention(call: Invocation) -> int:
+    """Print the conversations that the rules would archive or delete now. Raises ConfigRefused, SessionsError."""
+    logs = session_logs(call.home)
+    newest = {(each.person, each.key): each for each in session_listings(logs) if each.readable}
+    kept = [_kept(StoredLog(logs, each.session), each) for each in newest.values()]
+    due = due_conversations(call.config().retention.rules, kept, datetime.now(UTC))
+    if call.as_json:
+        print_json(due, call.out)
+    else:
+        lines = [
+            f"{each.action:<8}{one_line(each.key, 64)} of {one_line(each.person, 64)}, last used {each.used}" for each in due
+        ]
+        call.out.write("\n".join(lines or ["No conversation is due."]) + "\n")
+    return SUCCESS
+
+
+def _kept(log: StoredLog, listing: SessionListing) -> KeptConversation:
+    """Return what a rule needs to know of a conversation, from the log of its newest session."""
+    transcript = Transcript()
+    with suppress(SessionsError):
+        for event in log.events():
+            transcript = msgspec.structs.replace(evolve(transcript, event), stale=None)
+    return KeptConversation(
+        person=listing.person,
+        key=listing.key,
+        used=transcript.used or listing.at,
+        pinned=PINNED in transcript.settings,
+        archived=transcript.archived,
+    )
 
 
 def fork_session(call: Invocation, name: str, *, at: int | None, key: str | None) -> int:

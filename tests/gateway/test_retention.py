@@ -1,0 +1,92 @@
+"""Rules about how long conversations are kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gateway.config.keys import RetentionRule, load_config
+from gateway.config.validation import Seconds
+from gateway.support.errors import ConfigRefused
+from gateway.wiring.retention import KeptConversation, due_conversations
+from sessions.events.codec import FIRST, encode
+from sessions.events.events import CommandAnswered, Event, Recorded, SettingChanged
+from tests.gateway.gateways import gateway
+from tests.gateway.test_backups import exuvia
+from tests.gateway.test_cli_sessions import opened, said
+from tests.waiting import until
+
+NOW = datetime(2026, 11, 29, tzinfo=UTC)
+DAY = 86400
+
+
+def kept(key: str, used: str, *, pinned: bool = False, archived: bool = False) -> KeptConversation:
+    return KeptConversation(person="owner", key=key, used=used, pinned=pinned, archived=archived)
+
+
+def test_the_first_rule_that_matches_decides_and_pinned_ones_are_kept() -> None:
+    rules = (
+        RetentionRule(session="work-*", older_than=Seconds(300 * DAY), action="archive"),
+        RetentionRule(session="*", older_than=Seconds(7 * DAY), action="delete"),
+    )
+    old, new = "2026-11-01T00:00:00.000Z", "2026-11-28T00:00:00.000Z"
+    conversations = [
+        kept("work-1", old), kept("a", old), kept("b", new), kept("c", old, pinned=True), kept("d", old, archived=True),
+        kept("e", "2026-11-22T00:00:00.000Z"), kept("never", ""), kept("work-2", "2020-01-01T00:00:00.000Z", archived=True),
+    ]  # fmt: skip
+    due = due_conversations(rules, conversations, NOW)
+    assert [(each.key, each.action) for each in due] == [("a", "delete"), ("d", "delete"), ("e", "delete")]
+
+
+@pytest.mark.parametrize("age", ["0s", "59m"])
+def test_a_rule_needs_an_age_of_an_hour_at_least(tmp_path: Path, age: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f'[retention]\nrules = [{{ session = "*", older_than = "{age}", action = "delete" }}]\n')
+    with pytest.raises(ConfigRefused, match=r"retention\.rules"):
+        load_config(file, environment={}, overrides={})
+
+
+def write_old(journal: Path, events: Sequence[Event]) -> None:
+    """Write a journal of the year 2020."""
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    previous = FIRST
+    with journal.open("wb") as file:
+        for seq, event in enumerate(events, 1):
+            recorded = Recorded(seq=seq, at="2020-11-20T09:00:00.000Z", turn=None, event=event)
+            line, previous = encode(recorded, previous)
+            file.write(line)
+
+
+RULES = """
+[retention]
+rules = [
+  { session = "main", older_than = "7d", action = "archive" },
+  { session = "scratch*", older_than = "7d", action = "delete" },
+]
+"""
+
+
+async def test_a_running_gateway_applies_the_rules_and_the_command_only_lists(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    ids = {key: f"20201120-09000{number}-aaaaaa" for number, key in enumerate(("main", "scratch-1", "scratch-2", "other"))}
+    for key, session in ids.items():
+        pinned = [SettingChanged(name="pinned", value="true", by="owner")] if key == "scratch-2" else []
+        answered = CommandAnswered(answers=2, answer="owner", failed=False)
+        write_old(home / f"sessions/{session}.jsonl", [opened(session, key), said("/whoami"), answered, *pinned])
+    (home / "config.toml").write_text(RULES)
+    listed = exuvia("sessions", "retention", "--home", home, "--json")
+    assert listed.returncode == 0, listed.stderr
+    assert [(each["key"], each["action"]) for each in json.loads(listed.stdout)] == [
+        ("main", "archive"),
+        ("scratch-1", "delete"),
+    ]
+    async with gateway(home, file='[agent]\nmodel = "scripted:echo"\n' + RULES) as running:
+        client = await running.connect()
+        await until(lambda: not (home / f"sessions/{ids['scratch-1']}.jsonl").exists())
+        await until(lambda: b"session_archived" in (home / f"sessions/{ids['main']}.jsonl").read_bytes())
+        await client.chat("still there?", session="other")
+    assert (home / f"sessions/{ids['scratch-2']}.jsonl").exists()
