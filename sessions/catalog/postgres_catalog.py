@@ -78,6 +78,10 @@ _WITHOUT_ROW = f"""
     ORDER BY name LIMIT {PAGE}
 """  # noqa: S608 - constants of ours
 
+_COUNTS = f"""
+    SELECT (SELECT count(*) FROM log WHERE store = '{SESSIONS}'), (SELECT count(*) FROM session)
+"""  # noqa: S608 - constants of ours
+
 _WITHOUT_LOG = f"""
     SELECT name FROM session WHERE NOT EXISTS (SELECT FROM log WHERE log.store = '{SESSIONS}' AND log.name = session.name)
 """  # noqa: S608 - constants of ours
@@ -329,13 +333,20 @@ class PostgresCatalog:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _reconcile(self) -> None:
-        """Insert the rows that are missing, and find the sessions without a log. Blocks; raises StorageFailed."""
+        """Insert the rows that are missing, and find the sessions without a log. Blocks; raises StorageFailed.
+
+        A row is inserted and removed with its log, so nothing can differ while there are as many rows as logs, unless
+        somebody has changed the tables.
+        """
         with self._database.connection() as connection:
+            logs, self.count = connection.execute(_COUNTS).fetchone() or (0, 0)
+            if logs == self.count:
+                return
             found = connection.execute(_WITHOUT_LOG.encode()).fetchall()
         self.unreadable.update({session: "it is missing" for (session,) in found})
         after, inserted = "", 0
-        while logs := self._logs_without_row(after):
-            scanned = scan_logs(logs, {})
+        while some := self._logs_without_row(after):
+            scanned = scan_logs(some, {})
             for session, why in scanned.unknown.items():  # else its key would continue in another session
                 raise StorageFailed(f"{self._logs.location(session)} cannot be read: {why}.")
             self.unreadable.update(scanned.unreadable)
@@ -343,7 +354,7 @@ class PostgresCatalog:
             with self._database.connection() as connection:
                 connection.execute(BEGIN.encode(), row_values(scanned.changed))
             inserted += len(scanned.changed)
-            after = logs.last
+            after = some.last
         with self._database.connection() as connection:
             (self.count,) = connection.execute("SELECT count(*) FROM session").fetchone() or (0,)
             awaited = connection.execute("SELECT succeeds FROM session WHERE succeeds = ANY(%s)", (self.empty,)).fetchall()
