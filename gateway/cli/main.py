@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 KINDS = ("provider", "embedding", "tool", "command", "channel", "policy")
 """The kinds of `plugins new`, as in `plugins.testing.templates.packages`; that is not imported here, for quick help."""
 
-IMPORTED = ("chatgpt", "claude", "llm")
+IMPORTED = ("openclaw", "qwenpaw", "copaw", "coclaw", "nanobot", "hermes", "chatgpt", "claude", "llm", "open-webui")
 """The programs of `exuvia import`, as in its module `programs`, which is not imported here, for quick help."""
 
 

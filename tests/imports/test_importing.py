@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from gateway.cli.main import IMPORTED
-from gateway.conversations.imports.readers.programs import PROGRAMS, reader_of
+from gateway.conversations.imports.programs import PROGRAMS, reader_of
 from tests.faults.gateway_process import gateway_process
 from tests.gateway.gateways import TOKEN, gateway
 from tests.imports.sources import LISBON, chatgpt, events, imported, journals, lisbon, node, run, spoken, tree

@@ -19,6 +19,7 @@ from gateway.conversations.imports.branches import ImportSource
 from gateway.conversations.imports.import_report import ImportedItems, ImportReport
 from gateway.conversations.imports.import_service import ImportPlanner, ImportRequest, ImportService
 from gateway.conversations.imports.journal_import import ConversationOutcome, JournalImport, UnusedHome
+from gateway.conversations.imports.programs import FAMILY, reader_of
 from gateway.conversations.imports.readers.import_values import (
     LeftOut,
     SourceConversation,
@@ -30,7 +31,6 @@ from gateway.conversations.imports.readers.import_values import (
     SourceSchedule,
     SourceSkill,
 )
-from gateway.conversations.imports.readers.programs import FAMILY, reader_of
 from gateway.conversations.imports.workspace_import import WorkspaceImport
 from gateway.conversations.schedules.schedules import Schedules
 from gateway.support import instance_address, logs

@@ -73,6 +73,10 @@ class ExistingBranch(msgspec.Struct, frozen=True, kw_only=True):
     titled: bool = False
     archived: bool = False
 
+    def offset(self, id_: str) -> int:
+        """Return the index of a message, 0 if it is not here."""
+        return self.messages.index(id_) if id_ in self.messages else 0
+
     def goes_on(self, shared: int) -> bool:
         """Return True if messages after the first `shared` ones can be appended."""
         return shared == len(self.messages) and not self.used
@@ -126,19 +130,23 @@ def times_of(branch: Sequence[SourceMessage], began: str) -> list[str]:
 def place(branch: Sequence[SourceMessage], existing: Sequence[ExistingBranch]) -> Placement:
     """Return what to do with a branch, given the sessions of its conversation that exist."""
     shared = [_common(branch, each.messages) for each in existing]
+    ends = [each.offset(branch[0].id) + common for each, common in zip(existing, shared, strict=True)]
     # Of sessions that share as much, one that can be continued: a fork that an interrupted import has only begun.
-    best = max(range(len(existing)), key=lambda at: (shared[at], existing[at].goes_on(shared[at])), default=None)
+    best = max(range(len(existing)), key=lambda at: (shared[at], existing[at].goes_on(ends[at])), default=None)
     if best is None:
         return Placement(start=0)
     base, start = existing[best], shared[best]
-    if start == len(branch) or base.goes_on(start):
+    if start == len(branch) or base.goes_on(ends[best]):
         return Placement(start=start, base=base)
-    return Placement(start=start, base=base, fork_at=base.seqs[start - 1]) if start else Placement(start=0)
+    return Placement(start=start, base=base, fork_at=base.seqs[ends[best] - 1]) if start else Placement(start=0)
 
 
 def _common(branch: Sequence[SourceMessage], messages: Sequence[str]) -> int:
+    """Return the number of messages at the beginning of a branch that are in a session. A program may have forgotten those
+    before them."""
     count = 0
-    for message, id_ in zip(branch, messages, strict=False):
+    first = messages.index(branch[0].id) if branch[0].id in messages else 0
+    for message, id_ in zip(branch, messages[first:], strict=False):
         if message.id != id_:
             break
         count += 1

@@ -8,9 +8,16 @@ from typing import cast
 from gateway.conversations.imports.readers.import_values import Reader
 
 PROGRAMS = {
+    "openclaw": "openclaw.read_openclaw",
+    "qwenpaw": "qwenpaw.read_qwenpaw",
+    "copaw": "qwenpaw.read_qwenpaw",
+    "coclaw": "coclaw.read_coclaw",
+    "nanobot": "nanobot.read_nanobot",
+    "hermes": "hermes.read_hermes",
     "chatgpt": "chatgpt.read_chatgpt",
     "claude": "claude.read_claude",
     "llm": "llm_logs.read_llm",
+    "open-webui": "open_webui.read_open_webui",
 }
 
 FAMILY = {"copaw": "qwenpaw"}

@@ -1,0 +1,110 @@
+"""The database of Open WebUI, `webui.db`: chats, memories and notes of one user.
+
+A chat is a tree of messages in `history`, whose `currentId` ends the branch that is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.conversations.imports.readers.import_values import (
+    LeftOut,
+    SourceConversation,
+    SourceFact,
+    SourceInvalid,
+    SourceItem,
+    SourceNote,
+)
+from gateway.conversations.imports.readers.linear_messages import MessageCollector
+from gateway.conversations.imports.readers.source_text import clean, decoded, moment
+from gateway.conversations.imports.readers.source_workspace import note_path
+from gateway.conversations.imports.readers.sqlite_copy import opened_copy, table_columns
+
+
+def read_open_webui(path: Path) -> Iterator[SourceItem]:
+    """Yield what the first user has. Raises SourceInvalid."""
+    inside = (path / "webui.db", path / "data" / "webui.db", path / "backend" / "data" / "webui.db")
+    file = next((each for each in inside if each.is_file()), path) if path.is_dir() else path
+    if not file.is_file():
+        raise SourceInvalid(f"{path} has no webui.db; it is no folder of Open WebUI.")
+    with opened_copy(file) as connection:
+        tables = table_columns(connection)
+        if not {"id", "user_id", "title", "chat"} <= tables.get("chat", set()):
+            raise SourceInvalid(f"{file.name} is no database of Open WebUI.")
+        user = _first_user(connection, tables)
+        others = connection.execute("SELECT count(*) FROM chat WHERE user_id != ?", (user,)).fetchone()[0]
+        if others:
+            yield LeftOut(kind="conversations", reason="of other users of Open WebUI", count=others)
+        for id_ in [row[0] for row in connection.execute("SELECT id FROM chat WHERE user_id = ? ORDER BY id", (user,))]:
+            yield from _chat(connection, id_, archived="archived" in tables["chat"])
+        if {"id", "user_id", "content", "created_at"} <= tables.get("memory", set()):
+            sql = "SELECT id, content, created_at FROM memory WHERE user_id = ? ORDER BY id"
+            for id_, content, at in connection.execute(sql, (user,)):
+                yield SourceFact(entry={"id": id_, "content": clean(content), "createdAt": moment(at) or None})
+        if {"id", "user_id", "title", "data"} <= tables.get("note", set()):
+            for id_, title, data in connection.execute("SELECT id, title, data FROM note WHERE user_id = ?", (user,)):
+                yield from _note(str(id_), title, data)
+
+
+def _first_user(connection: Any, tables: dict[str, set[str]]) -> str:
+    """Return the user with the oldest account: the administrator."""
+    if {"id", "created_at"} <= tables.get("user", set()):
+        row = connection.execute('SELECT id FROM "user" ORDER BY created_at, id LIMIT 1').fetchone()
+    else:
+        row = connection.execute("SELECT user_id FROM chat ORDER BY created_at LIMIT 1").fetchone()
+    return str(row[0]) if row else ""
+
+
+def _chat(connection: Any, id_: str, *, archived: bool) -> Iterator[SourceItem]:
+    sql = f"SELECT title, chat, created_at, {'archived' if archived else '0'} FROM chat WHERE id = ?"  # noqa: S608 - no input
+    title, text, at, is_archived = connection.execute(sql, (id_,)).fetchone()
+    title = clean(title, 300)
+    try:
+        chat = decoded(str(text).encode("utf-8", "surrogatepass"), dict[str, Any])
+    except ValueError as error:
+        yield LeftOut(kind="conversations", reason=str(error), name=title)
+        return
+    history = chat.get("history")
+    known = history.get("messages") if isinstance(history, dict) else None
+    messages = known if isinstance(known, dict) else {}
+    collected = MessageCollector(title)
+    for node in _parents_first(messages):
+        message = messages[node]
+        model = clean(message.get("model"), 100)
+        parent = clean(message.get("parentId"), 100)
+        at_ = moment(message.get("timestamp"))
+        collected.add(message.get("role"), message.get("content"), id_=node, parent=parent, at=at_, model=model)
+    current = clean(history.get("currentId"), 100) if isinstance(history, dict) else ""
+    for item in collected.items(str(id_), at=moment(at), title=title, archived=bool(is_archived)):
+        shows = isinstance(item, SourceConversation) and any(each.id == current for each in item.messages)
+        yield msgspec.structs.replace(item, leaf=current) if shows else item
+
+
+def _parents_first(messages: dict[str, Any]) -> Iterator[str]:
+    """Yield the ids of the messages, parents first; a circle is cut."""
+    placed: set[str] = set()
+    for start in messages:
+        chain: list[str] = []
+        id_: object = start
+        while isinstance(id_, str) and id_ in messages and id_ not in placed and isinstance(messages[id_], dict):
+            placed.add(id_)
+            chain.append(id_)
+            id_ = messages[id_].get("parentId")
+        yield from reversed(chain)
+
+
+def _note(id_: str, title: object, data: object) -> Iterator[SourceItem]:
+    try:
+        document = decoded(str(data).encode("utf-8", "surrogatepass"), dict[str, Any])
+    except ValueError as error:
+        yield LeftOut(kind="notes", reason=str(error), name=clean(title, 80))
+        return
+    content = document.get("content")
+    text = clean(content.get("md")) if isinstance(content, dict) else ""
+    if text:
+        name = note_path(clean(title, 80)) or note_path(id_) or "note"
+        yield SourceNote(path=f"memory/open-webui/{name}.md", text=f"{text}\n")
