@@ -41,6 +41,10 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions in the database of `many-sessions`."""
     skills: int = 500
     """Skills."""
+    schedules: int = 1000
+    """Schedules."""
+    occurrences: int = 100_000
+    """Past occurrences in the log of the schedules."""
     transcript: int = 5000
     """Turns of the transcript in the console, with two messages each."""
     cluster_seconds: int = 1800

@@ -108,6 +108,8 @@ def test_each_benchmark_runs_at_its_smallest(
         chunks=1000,
         commands=1,
         skills=5,
+        schedules=20,
+        occurrences=500,
         transcript=60,
         pieces=25,
     )
