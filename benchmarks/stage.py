@@ -31,6 +31,7 @@ from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.routing.chat import Chat, Conversations
 from gateway.conversations.routing.session_updates import SessionUpdates
+from gateway.conversations.routing.subagents import Subagents
 from gateway.conversations.schedules.heartbeat import Heartbeat
 from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.schedules import Schedules
@@ -325,6 +326,7 @@ class Stage:
             memory=memory,
             memory_writer=MemoryWriter(workspace, memory, self.settings, self.clock),
             facts=facts,
+            subagents=Subagents(lambda: 1),
             fact_extraction=extraction,
             skills=self.skills,
             mcp=McpClient(log=in_memory_services().log, workspace=workspace, folder=NOWHERE, environment={}),

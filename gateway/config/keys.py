@@ -131,6 +131,13 @@ class ScheduleToolKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     enabled: bool = True
 
 
+class SpawnKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[tools.spawn]`: offer the tool `spawn`, which starts subagents, and the tokens that each of them may use."""
+
+    enabled: bool = False
+    tokens: Annotated[int, msgspec.Meta(ge=1)] = 200_000
+
+
 class ToolsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[tools]`: the optional tools."""
 
@@ -139,6 +146,7 @@ class ToolsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     fetch: FetchKeys = FetchKeys()
     search: SearchKeys = SearchKeys()
     schedule: ScheduleToolKeys = ScheduleToolKeys()
+    spawn: SpawnKeys = SpawnKeys()
 
 
 class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,6 +18,8 @@ from sessions.events.events import (
     ApprovalGiven,
     AttachmentsWithheld,
     ChangesUndone,
+    ChildEnded,
+    ChildStarted,
     CommandAnswered,
     CompactionAbandoned,
     CompactionBegan,
@@ -287,6 +289,10 @@ class Screen:
                     self._renderer.dim("🧹 Auto-compaction complete")
             case CompactionReverted():
                 self._renderer.dim("(a compaction was reverted; the model sees the original messages again)")
+            case ChildStarted(child=child, task=task):
+                self._renderer.dim(f"├─ the subagent {child} works on: {one_line(task, 200)}")
+            case ChildEnded(child=child, outcome=outcome):
+                self._renderer.dim(f"└─ the subagent {child}: {outcome.replace('_', ' ')}")
             case (
                 SessionOpened()
                 | SessionForked()

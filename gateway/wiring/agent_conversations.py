@@ -18,6 +18,8 @@ from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.session_updates import SessionUpdates
+from gateway.conversations.routing.spawn_tool import SpawnTools
+from gateway.conversations.routing.subagents import Subagents
 from gateway.conversations.schedules.heartbeat import Heartbeat
 from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.schedule_tool import ScheduleTools
@@ -47,6 +49,7 @@ class ConversationWiring:
     delivery: ReplyDelivery
     questions: OpenQuestions
     senders: Senders
+    subagents: Subagents
     schedules: Schedules
     heartbeat: Heartbeat
     spending: Spending
@@ -87,6 +90,7 @@ class ConversationWiring:
             SkillTools(agent.knowledge.skills, plugins.services.embed),
             plugins.web,
             ScheduleTools(self.schedules, settings, agent.context.clock.now),
+            SpawnTools(lambda: settings.current.tools.spawn, self.subagents),
             agent.commands,
             AgentMcpTools(plugins.mcp, settings) if isinstance(settings, AgentSettings) else plugins.mcp,
         ]
@@ -114,6 +118,7 @@ class ConversationWiring:
             command_source=agent.commands,
             questions=self.questions,
             senders=self.senders,
+            subagents=self.subagents,
             schedules=self.schedules,
             proposals=RuleProposals(agent.registry, self.models.caller, context.clock.monotonic),
             heartbeat=self.heartbeat,

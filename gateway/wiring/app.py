@@ -22,6 +22,7 @@ from gateway.conversations.deletion.deletions import Deletions
 from gateway.conversations.erasure.derived_data import OpenIndexes
 from gateway.conversations.erasure.erasures import Erasures
 from gateway.conversations.routing.session_updates import SessionUpdates
+from gateway.conversations.routing.subagents import Subagents
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.schedules.heartbeat import Heartbeat
 from gateway.conversations.schedules.scheduler import Scheduler
@@ -186,6 +187,7 @@ class ApplicationBuilder:
         delivery = ReplyDelivery(
             plugins.channels.opened, clock.now, lambda: self.context.settings.zone, attachments_of(self.context.home)
         )
+        subagents = Subagents(lambda: self.context.config.tools.spawn.tokens)
         of_agent = ConversationWiring(
             models=models,
             plugins=plugins,
@@ -193,6 +195,7 @@ class ApplicationBuilder:
             delivery=delivery,
             questions=OpenQuestions(rules),
             senders=Senders(self.context.settings, pairings, self.context.clock, plugins.channels.opened),
+            subagents=subagents,
             schedules=schedules,
             heartbeat=Heartbeat(self.context.settings, clock, self.context.workspace, self._is_person),
             spending=spending,
@@ -215,6 +218,7 @@ class ApplicationBuilder:
             )
         )
         await opened(dependencies.command_services.heartbeat)
+        self.stack.push_async_callback(subagents.close)
         scheduler = await opened(Scheduler(schedules, switchboard, clock, self._is_person, stores.leases))
         self.stack.push_async_callback(delivery.close)
         self.stack.push_async_callback(dependencies.activity.close)

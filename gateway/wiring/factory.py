@@ -101,6 +101,7 @@ class ConversationFactory:
         dependencies.delivery.opened(recorder)
         dependencies.titles.opened(recorder)
         dependencies.updates.opened(chat, recorder)
+        dependencies.command_services.subagents.opened(chat, recorder)
         meter = SessionMeter(recorder, dependencies.counters)
         streaming = StreamingReplies(meter.first_text_observer(chat.notify), chat.notify)
         dependencies.activity.opened(recorder, streaming)

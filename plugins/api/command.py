@@ -910,6 +910,14 @@ class ConversationView(Protocol):
         """
         ...
 
+    async def spawn(self, task: str) -> str:
+        """Start a subagent with a task, whose result comes as a message, and return the key of its conversation.
+
+        Raises:
+            CommandFailed: It is not possible.
+        """
+        ...
+
     def agents(self) -> Sequence[AgentEntry]:
         """Return the agents, `main` first. The current one is among them even if it is not configured any more."""
         ...

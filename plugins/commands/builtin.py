@@ -22,7 +22,20 @@ from plugins.commands.mcp_commands import McpCommand
 from plugins.commands.memory_commands import Clear, Distill, EditFact, Forget, Memory, Pin, Remember, Unpin, Why
 from plugins.commands.pairing_commands import Pair
 from plugins.commands.schedule_commands import Remind, ScheduleCommand
-from plugins.commands.session_commands import Agent, Effort, Jobs, Model, New, Queue, Reset, Stop, Temperature, Undo, Verbose
+from plugins.commands.session_commands import (
+    Agent,
+    Effort,
+    Jobs,
+    Model,
+    New,
+    Queue,
+    Reset,
+    Spawn,
+    Stop,
+    Temperature,
+    Undo,
+    Verbose,
+)
 from plugins.commands.skill_commands import SkillsCommand
 from plugins.commands.status_commands import Context, Help, History, Status, Usage, Whoami
 from plugins.facts.fact_tools import WriteMemory
@@ -146,6 +159,7 @@ def register_commands() -> Sequence[type[Command]]:
         Revert,
         Sessions,
         SkillsCommand,
+        Spawn,
         Status,
         Stop,
         Temperature,

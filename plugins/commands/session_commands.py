@@ -1,5 +1,5 @@
-"""The commands that control the session: `/new` and its alias `/reset`, `/agent`, `/stop`, `/undo`, `/jobs`, `/model`,
-`/effort`, `/temperature`, `/queue` and `/verbose`."""
+"""The commands that control the session: `/new` and its alias `/reset`, `/agent`, `/spawn`, `/stop`, `/undo`, `/jobs`,
+`/model`, `/effort`, `/temperature`, `/queue` and `/verbose`."""
 
 from __future__ import annotations
 
@@ -82,6 +82,21 @@ def _agents_overview(agents: Sequence[AgentEntry], current: str) -> str:
         return f"The agent {code(current)} answers here. There are no others; `[agents.NAME]` in the configuration adds one."
     heading = f"The agent {code(current)} answers here. `/agent NAME` starts a new session with one of these:"
     return "\n".join([heading, "", *others])
+
+
+class Spawn:
+    """The `/spawn` command, which gives a task to a subagent."""
+
+    name: ClassVar[str] = "spawn"
+    usage: ClassVar[str] = "/spawn TEXT"
+    summary: ClassVar[str] = "Give a task to a subagent, which works at the same time; its result comes as a message."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Start the subagent, and answer with the key of its conversation."""
+        if not argument:
+            raise CommandFailed("Write /spawn and the task.")
+        return f"The subagent {code(await conversation.spawn(argument))} works on it. Its result comes as a message."
 
 
 class Stop:

@@ -419,6 +419,10 @@ class StaticConversation:
     def stop_turn(self) -> bool:
         return self.running
 
+    async def spawn(self, task: str) -> str:
+        self.done.append(("spawn", task))
+        return "main.sub.aaaaaa"
+
     def agents(self) -> Sequence[AgentEntry]:
         return (AgentEntry(name="main", current=True), AgentEntry(name="work"))
 

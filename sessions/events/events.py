@@ -37,6 +37,13 @@ class Succession(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
 
 
+class ChildOf(msgspec.Struct, frozen=True, kw_only=True):
+    """The session that started a subagent, and the seq of its `child_started` there."""
+
+    session: str
+    seq: int
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """The reason for a failure: a stable code, and one sentence for a person."""
 
@@ -70,8 +77,8 @@ class SessionOpened(_Kind, tag="session_opened", frozen=True, kw_only=True):
     """The first event of every journal.
 
     `key` is the `person`'s name for the conversation. `calibrations` holds what the previous session learned about each
-    `provider:model`, in the order of `Calibration.factors`. `agent` answers in this session; it never changes. `imported` is
-    where an imported conversation comes from.
+    `provider:model`, in the order of `Calibration.factors`. `agent` answers in this session; it never changes. `parent` is
+    set for a subagent, `imported` for an imported conversation: where it comes from.
     """
 
     format: int
@@ -81,6 +88,7 @@ class SessionOpened(_Kind, tag="session_opened", frozen=True, kw_only=True):
     succeeds: Succession | None = None
     calibrations: dict[str, tuple[float, ...]] = {}
     agent: str = MAIN_AGENT
+    parent: ChildOf | None = None
     imported: ImportOrigin | None = None
 
 
@@ -569,6 +577,36 @@ class ChangesUndone(_Kind, tag="changes_undone", frozen=True, kw_only=True):
     told: str = ""
 
 
+class ChildStarted(_Kind, tag="child_started", frozen=True, kw_only=True):
+    """A subagent is to work on a `task` in the conversation `child`, and may use so many `tokens`.
+
+    `origin` names the command or the tool call that started it. Its result comes as a message with the same `channel`,
+    `chat`, `reply_to` and `thread` as the one that asked for it.
+    """
+
+    child: str
+    task: str
+    origin: str
+    tokens: int
+    channel: str
+    chat: Literal["private", "group"]
+    reply_to: str = ""
+    thread: str = ""
+
+
+ChildOutcome: TypeAlias = Literal["replied", "failed", "stopped", "over_budget"]
+
+
+class ChildEnded(_Kind, tag="child_ended", frozen=True, kw_only=True):
+    """The turn of the subagent `child` ended with the event `seq` of its `session`, and its result was received as a message
+    unless a person stopped it."""
+
+    child: str
+    session: str
+    seq: int
+    outcome: ChildOutcome
+
+
 class SessionClosed(_Kind, tag="session_closed", frozen=True, kw_only=True):
     """The session accepts no more messages; its key continues in another journal."""
 
@@ -628,8 +666,10 @@ Event: TypeAlias = (
     | RequestRepeated
     | SessionArchived
     | CommandAnswered
-    | SessionClosed
+    | ChildStarted
+    | ChildEnded
     | JournalErased
+    | SessionClosed
     | PluginFailed
     | AttachmentsWithheld
     | ContextPruned

@@ -17,6 +17,8 @@ from sessions.events.events import (
     AttachmentsWithheld,
     CallRef,
     ChangesUndone,
+    ChildEnded,
+    ChildStarted,
     CommandAnswered,
     CompactionAbandoned,
     CompactionBegan,
@@ -63,12 +65,14 @@ from sessions.state.request_sizes import Calibration, RequestSizes
 from sessions.state.transcript import (
     PINNED,
     RECENT_ANSWERS,
+    RECENT_CHILDREN,
     ApprovalQuestion,
     ForkOrigin,
     Grant,
     OpenCall,
     OpenTurn,
     PendingDelivery,
+    StartedChild,
     Title,
     Transcript,
     Unfolding,
@@ -110,6 +114,7 @@ def _changes(  # noqa: PLR0911, PLR0912, PLR0915 - one arm for each kind
                 "key": event.key,
                 "person": event.person,
                 "agent": event.agent,
+                "parent": event.parent,
                 "opened_at": recorded.at,
                 "succeeds": event.succeeds,
                 "counts": _initial_sizes(event.calibrations),
@@ -177,6 +182,10 @@ def _changes(  # noqa: PLR0911, PLR0912, PLR0915 - one arm for each kind
             owed = (PendingDelivery(of=recorded.seq, to=to.address, answers=to.answers),) if to else ()
             newest = {"replied": recorded.seq, "used": recorded.at}
             return {"waiting": answered, **newest, **({"owed": (*t.owed, *owed)} if to else {})}
+        case ChildStarted():
+            return {"children": _children((*t.children, StartedChild(seq=recorded.seq, started=event)))}
+        case ChildEnded():
+            return {"children": _children(tuple(_ended_child(each, event) for each in t.children))}
         case SessionClosed():
             return {"closed": event.reason, "cycle": closed(t.cycle)}
         case ContextPruned():
@@ -201,6 +210,8 @@ def _changes(  # noqa: PLR0911, PLR0912, PLR0915 - one arm for each kind
                 "succeeds": None,
                 "settings": {name: value for name, value in t.settings.items() if name != PINNED},
                 "archived": False,
+                "parent": None,
+                "children": (),  # their results go to the parent of the fork
                 "origin": ForkOrigin(session=event.parent, seq=event.parent_seq),
                 "channel": "",
                 "closed": None,
@@ -220,6 +231,17 @@ def _changes(  # noqa: PLR0911, PLR0912, PLR0915 - one arm for each kind
         case PluginFailed() | JournalErased() | UnknownEvent():
             return {}
     assert_never(event)
+
+
+def _ended_child(child: StartedChild, event: ChildEnded) -> StartedChild:
+    return msgspec.structs.replace(child, ended=True) if child.started.child == event.child else child
+
+
+def _children(children: tuple[StartedChild, ...]) -> tuple[StartedChild, ...]:
+    """Return the subagents without the oldest of many that have ended."""
+    ended = [child.seq for child in children if child.ended]
+    dropped = set(ended[: max(0, len(ended) - RECENT_CHILDREN)])
+    return tuple(child for child in children if child.seq not in dropped)
 
 
 def _in_turn(t: Transcript, change: object) -> dict[str, object]:

@@ -17,6 +17,8 @@ from sessions.events.events import (
     ApprovalAsked,
     ApprovalGiven,
     CallRef,
+    ChildOf,
+    ChildStarted,
     InstructionsSet,
     MessageReceived,
     Succession,
@@ -28,7 +30,7 @@ from sessions.state.persistent_list import PersistentList, plain
 from sessions.state.request_sizes import RequestSizes
 from sessions.state.view import View
 
-FOLD = 19
+FOLD = 20
 """The version of the fold. A checkpoint of another version is ignored."""
 
 
@@ -187,6 +189,23 @@ class WaitingMessage(msgspec.Struct, frozen=True, kw_only=True):
     message: MessageReceived
 
 
+class StartedChild(msgspec.Struct, frozen=True, kw_only=True):
+    """A subagent that the session has started with the event `seq`."""
+
+    seq: int
+    started: ChildStarted
+    ended: bool = False
+
+    @property
+    def origin(self) -> str:
+        """The name of the command or the call that started it."""
+        return self.started.origin
+
+
+RECENT_CHILDREN = 50
+"""The number of ended subagents that a transcript remembers, so that a command that runs again starts no other one."""
+
+
 class Unfolding(msgspec.Struct, frozen=True, kw_only=True):
     """Instructions for folding a whole journal after a revert enlarged the view: up to the event `until`, which is the
     revert, nothing is cut, but messages placed before `keep_from` are skipped; then the summary of compaction `to` is put
@@ -224,6 +243,10 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     person: str = ""
     agent: str = MAIN_AGENT
     """The agent that answers."""
+    parent: ChildOf | None = None
+    """The session that started this one as a subagent."""
+    children: tuple[StartedChild, ...] = ()
+    """The subagents that run, and the last ones that have ended, in the order of their starts."""
     opened_at: str = ""
     succeeds: Succession | None = None
     head: int = 0
@@ -289,6 +312,11 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
         return self.view.messages
 
     @property
+    def open_children(self) -> tuple[StartedChild, ...]:
+        """The subagents that have not ended."""
+        return tuple(child for child in self.children if not child.ended)
+
+    @property
     def settled(self) -> bool:
         """True if no turn, message or command is pending."""
         return self.open_turn is None and not self.waiting
@@ -296,8 +324,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def finished(self) -> bool:
         """True if the next start has nothing to resume: also no open compaction or flush, no pending note and no pending
-        delivery."""
-        return self.settled and not self.cycle.open and not self.cycle.owed and not self.owed
+        delivery, and no running subagent."""
+        return not self.open_children and self.settled and not self.cycle.open and not self.cycle.owed and not self.owed
 
 
 def open_turn(transcript: Transcript) -> OpenTurn:

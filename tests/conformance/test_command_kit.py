@@ -22,6 +22,7 @@ ARGUMENTS = {
     "pin": "f1",
     "remember": "tea",
     "revert": "2",
+    "spawn": "Count the books.",
     "unpin": "f1",
     "why": "f1",
 }

@@ -23,6 +23,8 @@ import os, signal
 from sessions.store.log_writer import LogWriter
 
 WHEN, _, WHAT = os.environ.get("KILL_AT", "").partition(":")
+WHAT, _, NTH = WHAT.partition("@")
+writers = []
 KIND = f'"kind":"{WHAT}"'.encode()
 append, advance = LogWriter.append, LogWriter._advance
 
@@ -31,21 +33,26 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def is_it(event):
-    return event.__struct_config__.tag == WHAT
+def is_it(self, event):
+    if event.__struct_config__.tag != WHAT:
+        return False
+    writers.append(self)
+    return len(writers) == int(NTH or 1)
 
 
 def dying_append(self, event, **options):
-    if WHEN == "before" and is_it(event):
+    here = is_it(self, event)
+    if WHEN == "before" and here:
         die()
     seq = append(self, event, **options)
-    if WHEN == "appended" and is_it(event):
+    if WHEN == "appended" and here:
         die()
     return seq
 
 
 def dying_advance(self, durable):
-    if WHEN == "durable" and any(KIND in line for position, line, _ in self._pending if position.offset <= durable):
+    its = len(writers) >= int(NTH or 1) and writers[int(NTH or 1) - 1] is self
+    if WHEN == "durable" and its and any(KIND in line for position, line, _ in self._pending if position.offset <= durable):
         die()
     advance(self, durable)
 

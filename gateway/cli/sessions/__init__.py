@@ -1,4 +1,4 @@
-"""`exuvia sessions`, `agents`, `schedule`, `store`, `import`, `backup` and `restore`.
+"""`exuvia sessions`, `agents`, `route`, `schedule`, `store`, `import`, `backup` and `restore`.
 
 agent_commands     `exuvia agents list` and `exuvia route explain`
 backup_commands    `exuvia backup` and `exuvia restore`

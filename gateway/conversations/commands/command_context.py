@@ -413,6 +413,13 @@ class CommandContext(MemoryView):
     async def delete(self, *, facts: bool) -> None:
         self._chat.others.delete_when_idle(self._chat, facts=facts)
 
+    async def spawn(self, task: str) -> str:
+        with as_command_failure():
+            child = await self._services.subagents.spawn(
+                self.session, task, f"command:{self._waiting.seq}", asked=self._waiting.message
+            )
+        return child.started.child
+
     def agents(self) -> Sequence[AgentEntry]:
         current = self._transcript.agent
         names = dict.fromkeys((MAIN_AGENT, *self._services.settings.current.agents, current))

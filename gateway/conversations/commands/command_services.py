@@ -12,6 +12,7 @@ from gateway.conversations.channels.senders import Senders
 from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.memory_writer import MemoryWriter
+from gateway.conversations.routing.subagents import Subagents
 from gateway.conversations.schedules.heartbeat import Heartbeat
 from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.schedules import Schedules
@@ -49,6 +50,7 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     file_undo: FileUndo
     questions: OpenQuestions
     senders: Senders
+    subagents: Subagents
     schedules: Schedules
     proposals: RuleProposals
     heartbeat: Heartbeat

@@ -19,7 +19,7 @@ from gateway.conversations.routing.conversation_list import ListedConversation
 from gateway.protocol.slash_commands import TypedCommand
 from gateway.support.errors import Busy, Conflict, DamagedSession
 from sessions.events.errors import JournalDamaged, StorageFailed
-from sessions.events.events import MAIN_AGENT, MessageReceived, MessageWithdrawn, SettingChanged, Succession
+from sessions.events.events import MAIN_AGENT, ChildOf, MessageReceived, MessageWithdrawn, SettingChanged, Succession
 from sessions.store.catalog import Catalog, Claim
 from sessions.store.protocols import Store
 from sessions.store.reading import StoredLog
@@ -58,6 +58,8 @@ class AgentChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     agent: str
     by_person: bool = False
+    parent: ChildOf | None = None
+    """Set for a subagent."""
 
     def events(self, person: str) -> tuple[SettingChanged, ...]:
         """Return the events that record the choice in the new session."""
@@ -73,6 +75,14 @@ class Conversations(Protocol):
 
     def delete_when_idle(self, chat: Chat, *, facts: bool) -> None:
         """Delete a conversation in the background, once nothing runs or waits in it."""
+        ...
+
+    async def chat(self, person: str, key: str, *, create: bool) -> Chat | None:
+        """Return a person's chat; see `Switchboard.chat`."""
+        ...
+
+    async def child(self, person: str, key: str, choice: AgentChoice) -> Chat:
+        """Return the chat of a subagent, whose session begins if there is none. Raises StorageFailed."""
         ...
 
 
@@ -113,6 +123,8 @@ class Chat:
         self.damaged_session = ""
         self.last_activity = 0.0
         """The time of the last use or durable event, on the monotonic clock."""
+        self.stop_children: Callable[[], bool] = lambda: False
+        """Stops the running turns of subagents; returns False if none runs."""
         self.failures = 0
         """Consecutive failures of conversations."""
         self._store = store
@@ -255,9 +267,10 @@ class Chat:
             raise StorageFailed("The message could not be stored; send it again.")
 
     def stop_turns(self) -> bool:
-        """Cancel the running turns of this key, including those of earlier sessions; return False if none runs."""
+        """Cancel the running turns of this key, including those of earlier sessions and of subagents; return False if none
+        runs."""
         stopped = [conversation.stop() for conversation in self.conversations]
-        return any(stopped)
+        return any([*stopped, self.stop_children()])
 
     def hold_for_successor(self) -> None:
         """Hold back new messages if a `/new` waits in the current session, which a restart may have left unanswered."""

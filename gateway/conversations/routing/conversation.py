@@ -92,8 +92,9 @@ class Conversation:
 
     @property
     def idle(self) -> bool:
-        """Return True if nothing runs, waits or is to be delivered."""
-        return self.recorder.transcript.settled and not self.recorder.transcript.owed
+        """Return True if nothing runs, waits or is to be delivered, and no subagent runs."""
+        transcript = self.recorder.transcript
+        return transcript.settled and not transcript.owed and not transcript.open_children
 
     @property
     def verbose(self) -> bool:
@@ -263,7 +264,7 @@ class Conversation:
         if self.recorder.failure is not None:
             self.turn.abort()
             self._wake.set()
-        elif self.parked:
+        elif self.parked or self.retired:
             self._wake.set()
 
     async def _process(self, waiting: WaitingMessage | WaitingCommand) -> None:

@@ -91,6 +91,7 @@ class ConversationRunner:
             person=chat.person,
             succeeds=succeeds,
             agent=choice.agent,
+            parent=choice.parent,
             calibrations={name: tuple(round(factor, 4) for factor in each.factors) for name, each in known.items()},
         )
         former = chat.current.recorder.transcript if chat.current else Transcript()

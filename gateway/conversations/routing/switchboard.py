@@ -226,7 +226,16 @@ class Switchboard:
                 return None
             # Shielded: if this caller is cancelled, others may still be waiting for the same chat.
             address = RouteAddress(channel=channel, person=person, chat=chat_id, sender=sender)
-            await asyncio.shield(self._spawn(self._restore(name, address)))
+            choice = AgentChoice(agent=agent_of(self._settings.current, address))
+            await asyncio.shield(self._spawn(self._restore(name, choice)))
+        chat.last_activity = self._clock.monotonic()
+        return chat
+
+    async def child(self, person: str, key: str, choice: AgentChoice) -> Chat:
+        """Return the chat of a subagent, whose session begins if there is none. Raises StorageFailed."""
+        name = (person, key)
+        while (chat := self._chats.get(name)) is None or not chat.is_open:
+            await asyncio.shield(self._spawn(self._restore(name, choice)))
         chat.last_activity = self._clock.monotonic()
         return chat
 
@@ -539,7 +548,7 @@ class Switchboard:
         transcript = recorder.durable_transcript
         return msgspec.structs.replace(row, head=recorder.durable, at=transcript.at, **listed_fields(transcript))
 
-    async def _restore(self, name: Name, address: RouteAddress | None = None) -> Chat:
+    async def _restore(self, name: Name, choice: AgentChoice | None = None) -> Chat:
         """Open the parts of a chat that are not in memory: its current session, and earlier ones with unfinished work."""
         async with self._lock(name):
             chat = self._chats.get(name)
@@ -547,11 +556,11 @@ class Switchboard:
                 chat = self._chats[name] = await self._new_chat(name)
             row = await self._catalog.current(*name)
             if row is None:
-                chat.current = await self._runner.begin(chat, None, self._routed(name, address))
+                chat.current = await self._runner.begin(chat, None, choice or self._routed(name))
             elif row.closed and not chat.is_open:
                 # The journal of its successor was lost, and the operator has accepted the loss.
                 succeeds = Succession(session=row.session, seq=row.head)
-                chat.current = await self._runner.begin(chat, succeeds, self._routed(name, address))
+                chat.current = await self._runner.begin(chat, succeeds, choice or self._routed(name))
             else:
                 if not chat.is_open:
                     await self._open_current(chat, row)
@@ -559,8 +568,8 @@ class Switchboard:
             chat.notify()
             return chat
 
-    def _routed(self, name: Name, address: RouteAddress | None) -> AgentChoice:
-        address = address or RouteAddress(channel=WEBSOCKET, person=name[0])
+    def _routed(self, name: Name) -> AgentChoice:
+        address = RouteAddress(channel=WEBSOCKET, person=name[0])
         return AgentChoice(agent=agent_of(self._settings.current, address))
 
     async def _new_chat(self, name: Name) -> Chat:
