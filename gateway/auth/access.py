@@ -193,6 +193,14 @@ class Access:
         self._signer.use_up(link)
         return self._people.admission_of(link.person)
 
+    def admission_of(self, person: str) -> Admission:
+        """Return the admission of a person who was just admitted by other means."""
+        return self._people.admission_of(person)
+
+    def count_wrong(self, secret: str, address: str) -> None:
+        """Count a wrong invitation like a wrong token. Raises NotAuthorized if the address must wait."""
+        self._count_wrong(secret, address)
+
     def cookie_for(self, admission: Admission) -> str:
         """Return a new cookie for an admitted person. It renews the cookie that they sent, if any."""
         person = admission.person.id

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gateway.auth.people_log import StoredPerson, sha256_of
 from gateway.auth.signed_tokens import SignedToken, signing_key
 from gateway.auth.token import HOW_TO_GENERATE, token_weakness
 from gateway.support.errors import ConfigRefused
@@ -50,14 +51,28 @@ class People:
     program."""
 
     def __init__(
-        self, tokens: Iterable[tuple[Secret, Person]], programs: Mapping[bytes, ProgramGrant] | None = None
+        self,
+        tokens: Iterable[tuple[Secret, Person]],
+        programs: Mapping[bytes, ProgramGrant] | None = None,
+        stored: Iterable[StoredPerson] = (),
     ) -> None:
         known = [(token.reveal(), person) for token, person in tokens]
         self._by_digest = {token_digest(token): person for token, person in known}
+        self._admitted = dict(self._by_digest)
+        """The people by the digests in their admissions."""
         self._digests = {person.id: token_digest(token) for token, person in known}
         self.keys = {person.id: signing_key(token) for token, person in known}
         """The key that signs each person's cookies and links, by the person's id."""
         self._programs = programs or {}
+        self._by_hash: dict[str, Person] = {}
+        for each in stored:
+            if each.token and not each.disabled and each.id not in self._digests:
+                person = Person(each.id, each.name)
+                self._by_hash[each.token] = person
+                # Nobody can send what this is the digest of: a token is hashed before it is looked up there.
+                self._digests[each.id] = digest = token_digest(f"sha256:{each.token}")
+                self._admitted[digest] = person
+                self.keys[each.id] = signing_key(each.token)
 
     def program(self, token: str) -> ProgramGrant | None:
         """Return what a program's token grants; None if it is no program's."""
@@ -67,16 +82,19 @@ class People:
         """Return the admission that this token grants; None if it is nobody's."""
         digest = token_digest(token)
         person = self._by_digest.get(digest)
+        if person is None and self._by_hash:
+            person = self._by_hash.get(sha256_of(token))
+            digest = digest if person is None else self._digests[person.id]
         return None if person is None else Admission(person, digest)
 
     def admission_of(self, person: str, cookie: SignedToken | None = None) -> Admission:
         """Return the admission of a person who sent a valid cookie or link; `person` is one of `keys`."""
         digest = self._digests[person]
-        return Admission(self._by_digest[digest], digest, cookie)
+        return Admission(self._admitted[digest], digest, cookie)
 
     def still_admit(self, admission: Admission) -> bool:
         """Return True if the token of this admission still belongs to the same person."""
-        person = self._by_digest.get(admission.digest)
+        person = self._admitted.get(admission.digest)
         return person is not None and person.id == admission.person.id
 
 
@@ -88,8 +106,8 @@ def token_digest(token: str) -> bytes:
     return hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=32, key=_KEY).digest()
 
 
-def people_of(config: Config, owner: Secret) -> People:
-    """Return the owner, by the gateway's token, and the people in `[people]`.
+def people_of(config: Config, owner: Secret, stored: Iterable[StoredPerson] = ()) -> People:
+    """Return the owner, by the gateway's token, the people in `[people]`, and those who were added while the gateway ran.
 
     Raises:
         ConfigRefused: A key is invalid; the error names it.
@@ -104,7 +122,7 @@ def people_of(config: Config, owner: Secret) -> People:
         if keys.token is not None:
             tokens[person] = keys.token
     programs = _programs(config, frozenset(token_digest(token.reveal()) for token in tokens.values()))
-    return People(((token, Person(person, names[person])) for person, token in tokens.items()), programs)
+    return People(((token, Person(person, names[person])) for person, token in tokens.items()), programs, stored)
 
 
 def _programs(config: Config, taken: frozenset[bytes]) -> dict[bytes, ProgramGrant]:

@@ -10,7 +10,7 @@ mcp_serve         `exuvia mcp serve`
 memory/           `exuvia memory`
 models            `exuvia models list|refresh`
 options           Options, exit codes and JSON output shared by the commands
-people/           `exuvia approvals`, `exuvia usage`
+people/           `exuvia people`, `exuvia approvals`, `exuvia usage`
 plugins           `exuvia plugins list|check|new`
 sessions/         `exuvia sessions`, `exuvia store`, `exuvia cluster`, `exuvia backup`, `exuvia restore`
 skills            `exuvia skills list|add|check`

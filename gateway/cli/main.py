@@ -30,6 +30,7 @@ from gateway.cli.options import (
 from gateway.cli.sessions.main_backup import backup, erase, restore
 
 if TYPE_CHECKING:
+    from gateway.config.keys import Role
     from gateway.support.session_export import ExportFormat
     from gateway.terminal.chat_client import PictureOption
     from plugins.host.loading import PluginFolder
@@ -482,6 +483,80 @@ def fork_session(session: str, home: Path | None, as_json: bool, at: int | None,
 
     call = invocation(existing_home(home), None, as_json=as_json)
     end(lambda: session_changes.fork_session(call, session, at=at, key=key))
+
+
+@cli.group()
+def people() -> None:
+    """Add, disable and remove people while the gateway runs."""
+
+
+@people.command("list")
+@home_option
+@json_option
+def list_people(home: Path | None, as_json: bool) -> None:
+    """List everybody who may use the gateway."""
+    from gateway.cli.people import people_commands as commands
+
+    end(lambda: commands.list_people(invocation(existing_home(home), None, as_json=as_json)))
+
+
+@people.command("audit")
+@home_option
+@json_option
+def audit_people(home: Path | None, as_json: bool) -> None:
+    """List who did what about people, oldest first."""
+    from gateway.cli.people import people_commands as commands
+
+    end(lambda: commands.audit(invocation(existing_home(home), None, as_json=as_json)))
+
+
+@people.command("add")
+@click.argument("person")
+@click.option("--name", default="", help="The displayed name [PERSON].")
+@click.option(
+    "--role", type=click.Choice(["member", "guest"]), default="member", show_default=True, help="What they may do."
+)
+@click.option("--invite", is_flag=True, help="Print an invitation, which works once, instead of a token.")
+@home_option
+@json_option
+def add_person(person: str, *, name: str, role: Role, invite: bool, home: Path | None, as_json: bool) -> None:
+    """Add PERSON and print their token, which is not shown again. PERSON is a short id such as `ana`."""
+    from gateway.cli.people import people_commands as commands
+
+    call = invocation(existing_home(home), None, as_json=as_json)
+    end(lambda: commands.add(call, person, name=name, role=role, invite=invite))
+
+
+@people.command("token")
+@click.argument("person")
+@home_option
+@json_option
+def replace_token(person: str, home: Path | None, as_json: bool) -> None:
+    """Give PERSON a new token and print it. The old one, and all signed-in browsers, are refused at once."""
+    from gateway.cli.people import people_commands as commands
+
+    end(lambda: commands.replace_token(invocation(existing_home(home), None, as_json=as_json), person))
+
+
+@people.command("disable")
+@click.argument("person")
+@click.option("--undo", is_flag=True, help="Admit the person again.")
+@home_option
+def disable_person(person: str, undo: bool, home: Path | None) -> None:
+    """Refuse PERSON from now on, and end their connections."""
+    from gateway.cli.people import people_commands as commands
+
+    end(lambda: commands.disable(invocation(existing_home(home), None), person, enable=undo))
+
+
+@people.command("remove")
+@click.argument("person")
+@home_option
+def remove_person(person: str, home: Path | None) -> None:
+    """Remove PERSON. Their conversations remain."""
+    from gateway.cli.people import people_commands as commands
+
+    end(lambda: commands.remove(invocation(existing_home(home), None), person))
 
 
 @cli.group()

@@ -183,16 +183,22 @@ GATEWAY_KEYS = frozenset(ChannelKeys.__struct_fields__) - {"settings"}
 """The keys of `[channels.NAME]` that the gateway reads itself."""
 
 
+Role: TypeAlias = Literal["member", "guest"]
+"""What a person may do: a guest's tools only read. The owner is neither."""
+
+
 class PersonKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[people.NAME]`: a person besides the owner.
 
     `name` is the displayed name, None for the name of the table. `timezone` is the zone of the times that this person
-    writes and is shown, None for `agent.timezone`. The table `owner` may set no token: the owner's is the gateway's.
+    writes and is shown, None for `agent.timezone`. `role` says which tools run for them. The table `owner` may set no
+    token: the owner's is the gateway's.
     """
 
     token: Secret | None = None
     name: _Text | None = None
     timezone: Timezone | None = None
+    role: Role = "member"
 
 
 Permission: TypeAlias = Literal["search", "read", "send"]

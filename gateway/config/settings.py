@@ -10,7 +10,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gateway.config.agents import AgentToolsKeys, NamedAgentKeys, own_workspace
-from gateway.config.keys import Config, Sections
+from gateway.config.keys import Config, Role, Sections
+from plugins.support.workspace import OWNER
 from sessions.events.events import MAIN_AGENT
 
 AFTER_RESTART = (
@@ -40,6 +41,8 @@ class Settings:
         self._current = config
         self.fault: str | None = None
         """A sentence that says why the current file is not in force."""
+        self.added: Mapping[str, Role] = {}
+        """The roles of the people who were added while the gateway ran, by id."""
         self.waiting: tuple[str, ...] = ()
         """The keys whose new values need a restart."""
         self._handled: str | None = None
@@ -60,6 +63,15 @@ class Settings:
         """Wait until the file with this text was applied or refused: `fault` and `waiting` are about it then."""
         while self._handled != text:
             await self._handling.wait()
+
+    def role_of(self, person: str) -> Role:
+        """Return the role of a person: that of the configuration, else that with which they were added."""
+        keys = self.current.people.get(person)
+        return keys.role if keys is not None else self.added.get(person, "member")
+
+    def knows(self, person: str) -> bool:
+        """Return True if this person may use the gateway."""
+        return person == OWNER or person in self.current.people or person in self.added
 
     @property
     def zone(self) -> ZoneInfo | None:

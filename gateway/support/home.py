@@ -64,6 +64,8 @@ class Home(msgspec.Struct, frozen=True):
     """The log of the facts."""
     approvals = _Entry("approvals.jsonl")
     """The log of what people approved always."""
+    people = _Entry("people.jsonl")
+    """The log of the people who were added while the gateway ran."""
     pairings = _Entry("pairings.jsonl")
     """The log of the addresses that are linked to persons."""
     messages = _Entry("messages.sqlite")

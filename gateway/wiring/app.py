@@ -11,6 +11,7 @@ from functools import partial
 import structlog
 
 from gateway import VERSION
+from gateway.auth.people_log import PeopleLog
 from gateway.backup.known_backups import note_in_backups
 from gateway.conversations.approvals.open_questions import OpenQuestions
 from gateway.conversations.approvals.remembered_rules import RememberedRules
@@ -48,7 +49,6 @@ from gateway.wiring.running_plugins import RunningPlugins, check, load_plugins, 
 from plugins.host.loading import PluginFolder
 from plugins.http.client import Transport
 from plugins.support.secrets import hide_keys_of
-from plugins.support.workspace import OWNER
 from sessions.events.events import MAIN_AGENT
 from sessions.store.catalog import Catalog
 from sessions.store.cluster import Cluster
@@ -74,6 +74,7 @@ class Application:
     switchboard: Switchboard
     search: ConversationSearch
     shares: Shares
+    people: PeopleLog
     scheduler: Scheduler
     last_hour: LastHour
 
@@ -136,6 +137,7 @@ class ApplicationBuilder:
         plugins = await open_plugins(self.stack, shared, agents, self.folders)
         rules = await opened(RememberedRules(stores.facts, clock.now))
         pairings = await opened(Pairings(stores.facts, clock.now))
+        people = await opened(PeopleLog(stores.facts, clock.now))
         shares = await opened(Shares(stores.facts, clock.now))
         schedules = await opened(Schedules(stores.facts, clock.now))
         search = await opened(ConversationSearch(home.messages, store))
@@ -182,6 +184,7 @@ class ApplicationBuilder:
                 *shares.problems(),
                 *responses.problems(),
                 *spending.problems(),
+                *people.problems(),
             ],
         )
         delivery = ReplyDelivery(
@@ -236,12 +239,13 @@ class ApplicationBuilder:
             switchboard=switchboard,
             search=search,
             shares=shares,
+            people=people,
             scheduler=scheduler,
             last_hour=LastHour(counters, lag, switchboard.load, clock),
         )
 
     def _is_person(self, person: str) -> bool:
-        return person == OWNER or person in self.context.settings.current.people
+        return self.context.settings.knows(person)
 
     def _services(self, models: OpenModels, stores: LogStores) -> PluginServiceFactory:
         return PluginServiceFactory(

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +21,7 @@ from gateway import VERSION
 from gateway.auth.access import Access
 from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import People, people_of
+from gateway.auth.people_log import PeopleUnusable, StoredPeople
 from gateway.auth.relay_tokens import RelayTokens
 from gateway.auth.token import gateway_token
 from gateway.config.keys import Config, execution_keys, load_config
@@ -166,6 +168,7 @@ class Daemon:
         self.readiness = Readiness()
         self.address: tuple[str, int] | None = None
         self.has_third_party_plugins = False
+        self._added = StoredPeople()
         self._in_flight = InFlight()
         self._passed = passed
         self._folders = tuple(folders)
@@ -187,8 +190,11 @@ class Daemon:
         """Serve until `stop`, a signal, or a storage failure, and return the exit code."""
         self._listen_to_signals()
         await stack.enter_async_context(self._supervisor.watchdog_fed())
-        people = self._people(self.config)
+        self._people(self.config)  # a token that cannot be used is refused before anything is opened
         gateway = await ApplicationBuilder(stack=stack, context=self.context, folders=self._folders).build()
+        with contextlib.suppress(PeopleUnusable):  # it is one of the problems then
+            self._take(await gateway.people.stored())
+        people = self._people(self.config)
         if (cluster := gateway.cluster) is not None:
             self.readiness.lost_contact = lambda: cluster.silent_seconds > LOST_SECONDS
         self.has_third_party_plugins = bool(gateway.plugins.hooks.third_party_modules())
@@ -306,6 +312,7 @@ class Daemon:
             signed_out=context.home.signed_out,
             sign_ins=context.home.sign_ins,
         )
+        gateway.people.watch(partial(self._people_changed, access))
         if tokens is not None:
             access.accept_relayed(tokens)
         services = ConnectionServices(
@@ -343,7 +350,12 @@ class Daemon:
                 *openai_endpoints(gateway, services, self._in_flight),
                 *cluster_endpoints(gateway, services),
             ],
-            routes=[*console_routes(services), *shared_routes(gateway, services.uploads), mcp_server.route, hooks.route],
+            routes=[
+                *console_routes(services, gateway.people),
+                *shared_routes(gateway, services.uploads),
+                mcp_server.route,
+                hooks.route,
+            ],
         )
         listener = await serve(app, sockets, services.unauthenticated)
         try:
@@ -381,6 +393,15 @@ class Daemon:
         """Apply the access rules of a changed configuration, at once."""
         access.replace(await asyncio.to_thread(self._people, config))
 
+    def _take(self, stored: StoredPeople) -> None:
+        """Take over the people who were added while the gateway ran."""
+        self._added = stored
+        self.context.settings.added = {each.id: each.role for each in stored.people.values() if not each.disabled}
+
+    async def _people_changed(self, access: Access, stored: StoredPeople) -> None:
+        self._take(stored)
+        access.replace(await asyncio.to_thread(self._people, self.config))
+
     async def _apply(self, config: Config, gateway: Application) -> set[str]:
         """Apply the rest of a changed configuration to turns that begin from now on; return the changed keys."""
         reopened = await gateway.models.open_providers(config)
@@ -406,7 +427,8 @@ class Daemon:
             ConfigRefused: The token cannot be used.
         """
         try:
-            return people_of(config, gateway_token(self.context.home, config, os.environ))
+            owner = gateway_token(self.context.home, config, os.environ)
+            return people_of(config, owner, self._added.people.values())
         except StartRefused as error:
             raise ConfigRefused(str(error), key="gateway.token") from error
 

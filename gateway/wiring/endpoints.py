@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients, UsageEndpoint
     from gateway.http.console.memory_endpoints import MemoryEndpoints
     from gateway.http.console.share_endpoints import ShareEndpoints
-    from gateway.http.console.signing_in import SignInList
+    from gateway.http.console.signing_in import PeopleEndpoints, SignInList
     from gateway.http.console.what_if_endpoints import WhatIfEndpoints
     from gateway.http.mcp.mcp_server import McpServer
     from gateway.http.openai.api import OpenAIApi
@@ -51,6 +51,7 @@ SHARED = "/api/shared/{secret:[A-Za-z0-9_-]{1,100}}"
 SHARED_FILE = r"/files/{session:[A-Za-z0-9-]{1,64}}/{seq:\d{1,9}}/{sha256:[0-9a-f]{64}}"
 CHANNEL = "/api/channels/{name:[^/]{1,100}}"
 SCHEDULE = "/api/schedules/{schedule:[a-z0-9]{1,40}}"
+PERSON = "/api/people/{person:[^/]{1,100}}"
 PAIRING = r"/api/pairings/{address:.{1,400}}"
 
 
@@ -175,6 +176,12 @@ class _LazyEndpoints:
         return SignInList(self._services.access)
 
     @cached_property
+    def people(self) -> PeopleEndpoints:
+        from gateway.http.console.signing_in import PeopleEndpoints  # noqa: PLC0415 - not at the start
+
+        return PeopleEndpoints(self._gateway.people, self._context.settings)
+
+    @cached_property
     def schedules(self) -> ScheduleEndpoints:
         from gateway.http.console.conversation_endpoints import ScheduleEndpoints  # noqa: PLC0415 - not at the start
 
@@ -266,6 +273,12 @@ def console_endpoints(
         Endpoint("GET", "/api/config", owner_only(_later(lambda: of.configuration.config))),
         Endpoint("POST", "/api/config/check", owner_only(_later(lambda: of.configuration.check))),
         Endpoint("POST", "/api/config", owner_only(_later(lambda: of.configuration.write))),
+        Endpoint("GET", "/api/people", owner_only(_later(lambda: of.people.listed))),
+        Endpoint("POST", "/api/people", owner_only(_later(lambda: of.people.add))),
+        Endpoint("POST", PERSON + "/token", owner_only(_later(lambda: of.people.replace_token))),
+        Endpoint("POST", PERSON + "/disable", owner_only(_later(lambda: of.people.disable))),
+        Endpoint("POST", PERSON + "/enable", owner_only(_later(lambda: of.people.enable))),
+        Endpoint("DELETE", PERSON, owner_only(_later(lambda: of.people.remove))),
         Endpoint("GET", "/api/sign-ins", _later(lambda: of.sign_ins.listed)),
         Endpoint("DELETE", "/api/sign-ins", _later(lambda: of.sign_ins.end_others)),
         Endpoint("DELETE", "/api/sign-ins/{number:[A-Za-z0-9_-]{1,32}}", _later(lambda: of.sign_ins.end)),

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
+from gateway.auth.people_log import PeopleLog
 from gateway.http.console.signing_in import SignInEndpoints
 from gateway.http.responses import HEADERS, refusal
 from gateway.http.websocket_connection import ConnectionServices
@@ -193,9 +194,9 @@ class Pages:
         return await asyncio.shield(self._packed[path])
 
 
-def console_routes(services: ConnectionServices) -> list[web.RouteDef]:
+def console_routes(services: ConnectionServices, people: PeopleLog) -> list[web.RouteDef]:
     """Return the public routes; `wiring` has those for authenticated requests."""
-    pages, signing_in = Pages(), SignInEndpoints(services.access, services.program)
+    pages, signing_in = Pages(), SignInEndpoints(services.access, services.program, people)
     return [
         web.get("/", pages.page),
         web.get("/shared/{secret:[A-Za-z0-9_-]{1,100}}", pages.shared),

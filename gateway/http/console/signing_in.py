@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 
 import msgspec
@@ -9,9 +10,13 @@ from aiohttp import web
 
 from gateway.auth.access import Access, NotAuthorized
 from gateway.auth.people import Admission
+from gateway.auth.people_log import INVITATION, PeopleLog, PeopleRefused, PeopleUnusable
 from gateway.auth.signed_tokens import COOKIE_SECONDS, LINK_SECONDS
+from gateway.config.keys import Role
+from gateway.config.settings import Settings
 from gateway.http.request_bodies import SIGN_IN_SECONDS, BodyRefused, read_body
 from gateway.http.responses import answer, not_admitted, refusal
+from plugins.support.workspace import OWNER
 
 _NOT_KEPT = (
     "You are signed out, but that could not be saved ({}): a copy of the cookie is valid again after a restart."
@@ -45,10 +50,11 @@ class SignInPage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SignInEndpoints:
-    """The sign-in endpoints. `server` is the program and its version."""
+    """The sign-in endpoints. `server` is the program and its version, `people` uses invitations up."""
 
-    def __init__(self, access: Access, server: str) -> None:
+    def __init__(self, access: Access, server: str, people: PeopleLog) -> None:
         self._access = access
+        self._people = people
         self._server = server
 
     async def sign_in(self, request: web.Request) -> web.Response:
@@ -66,19 +72,30 @@ class SignInEndpoints:
             return refusal(400, "bad_request", "The body of the request is not UTF-8.")
         except (msgspec.MsgspecError, RecursionError) as error:
             return refusal(400, "bad_request", f"{str(error)[:200]}.")
-        address = request.remote or ""
         try:
-            admission = (
-                access.admit_by_link(credentials.link, address)
-                if credentials.link
-                else access.admit(credentials.token.strip(), address)
-            )
+            admission = await self._admitted(credentials, request.remote or "")
         except NotAuthorized as error:
             return not_admitted(error)
         before = access.caller_by_cookie(request)
         if before is not None and before.person == admission.person:  # so that signing out also ends the replaced cookie
             admission = before
         return await self._with_cookie(request, admission)
+
+    async def _admitted(self, credentials: SignInPage, address: str) -> Admission:
+        """Return the admission that a token, a link or an invitation grants. Raises NotAuthorized."""
+        if not credentials.link:
+            return self._access.admit(credentials.token.strip(), address)
+        if not credentials.link.startswith(INVITATION):
+            return self._access.admit_by_link(credentials.link, address)
+        secret = credentials.link.removeprefix(INVITATION)
+        try:
+            person, _ = await self._people.join(secret, "")
+        except PeopleRefused as error:
+            self._access.count_wrong(secret, address)
+            raise NotAuthorized(str(error)) from error
+        except PeopleUnusable as error:
+            raise NotAuthorized(str(error)) from error
+        return self._access.admission_of(person)
 
     async def session(self, request: web.Request) -> web.Response:
         """Return who is signed in, or nobody, and renew an old cookie."""
@@ -177,6 +194,104 @@ class SignInList:
         except OSError as error:
             return refusal(503, "storage_failed", _NOT_KEPT_OTHER.format(error.strerror or error))
         return answer(200, {})
+
+
+class ListedPerson(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A person in the list. `added` if they were added while the gateway ran; the others are in the configuration."""
+
+    id: str
+    name: str
+    role: str
+    added: bool = False
+    since: str = ""
+    disabled: bool = False
+    invited: str = ""
+    """When the open invitation expires (RFC 3339); empty if there is none."""
+
+
+class NewPerson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a request to add a person, with a token or an invitation."""
+
+    id: str
+    name: str = ""
+    role: Role = "member"
+    invite: bool = False
+
+
+class PeopleEndpoints:
+    """The endpoints with which the owner adds, disables and removes people, and reads who did so."""
+
+    def __init__(self, people: PeopleLog, settings: Settings) -> None:
+        self._people = people
+        self._settings = settings
+
+    async def listed(self, _: web.Request, __: Admission) -> web.Response:
+        """Return all people, and what was done about them, newest last."""
+        stored, config = await self._people.stored(), self._settings.current
+        people = [
+            ListedPerson(id=OWNER, name=(keys and keys.name) or OWNER, role=OWNER) for keys in [config.people.get(OWNER)]
+        ]
+        people += [
+            ListedPerson(id=each, name=keys.name or each, role=keys.role)
+            for each, keys in config.people.items()
+            if each != OWNER
+        ]
+        people += [
+            ListedPerson(
+                id=each.id,
+                name=each.name,
+                role=each.role,
+                added=True,
+                since=each.since,
+                disabled=each.disabled,
+                invited=each.expires,
+            )
+            for each in stored.people.values()
+        ]
+        return answer(200, {"people": people, "trail": stored.trail})
+
+    async def add(self, request: web.Request, admission: Admission) -> web.Response:
+        """Add a person; the answer has their token, or the secret of an invitation, which is shown only here."""
+        try:
+            body = await read_body(request, SHOWN_BYTES, SIGN_IN_SECONDS)
+            new = msgspec.json.decode(body or b"{}", type=NewPerson)
+        except BodyRefused as refused:
+            return refused.response
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            return refusal(400, "bad_request", f"{str(error)[:200]}.")
+        act = self._people.invite if new.invite else self._people.add
+        taken = self._settings.current.people
+        return await _made(
+            "invitation" if new.invite else "token",
+            act(new.id, name=new.name, role=new.role, by=admission.person.id, taken=taken),
+        )
+
+    async def replace_token(self, request: web.Request, admission: Admission) -> web.Response:
+        """Give a person a new token."""
+        return await _made("token", self._people.replace_token(request.match_info["person"], admission.person.id))
+
+    async def disable(self, request: web.Request, admission: Admission) -> web.Response:
+        """Refuse a person from now on."""
+        return await _made("", self._people.disable(request.match_info["person"], admission.person.id))
+
+    async def enable(self, request: web.Request, admission: Admission) -> web.Response:
+        """Admit a disabled person again."""
+        return await _made("", self._people.disable(request.match_info["person"], admission.person.id, enable=True))
+
+    async def remove(self, request: web.Request, admission: Admission) -> web.Response:
+        """Remove a person; their conversations remain."""
+        return await _made("", self._people.remove(request.match_info["person"], admission.person.id))
+
+
+async def _made(name: str, change: Awaitable[str | None]) -> web.Response:
+    """Answer with the secret that a change made, under a name, or with why it is not possible."""
+    try:
+        secret = await change
+    except PeopleRefused as error:
+        return refusal(400, "bad_request", str(error))
+    except PeopleUnusable as error:
+        return refusal(503, "storage_failed", str(error))
+    return answer(200, {name: secret} if name else {})
 
 
 def _rfc3339(seconds: int) -> str:
