@@ -26,6 +26,8 @@ Benchmarks of components, without a gateway process:
 - `facts`: extraction and recall of facts in scripted conversations (`dialogues`).
 - `misbehaving_plugins`: the responsiveness of the event loop while plugins sleep, raise, leak tasks and flood the log.
 - `cluster`: several gateways on one PostgreSQL, in a package of its own.
+- `many_sessions`: a database with a million sessions.
+- `schedules`: looking at a thousand schedules, and a start after many past occurrences.
 - `memory_month`: what the final requests contain after months of conversation.
 
 `figures` holds the results, `setting` the sizes. `languages` and `related_words` are not benchmarks: they generate the
