@@ -36,14 +36,17 @@ _SETTINGS = (b'setting_changed"', b'session_titled"', b'session_archived"')
 
 class Outbox:
     """The outgoing frames of one client. `close` closes the connection with a code and a reason; `moved` is called when a
-    subscription has ended because another gateway has the conversation, with the events that were sent."""
+    subscription has ended because another gateway has the conversation, with the events that were sent. `relayed` tells that the client is another gateway."""
 
     def __init__(
         self,
         socket: web.WebSocketResponse,
         close: Callable[[int, str], None],
         moved: Callable[[str, dict[str, int]], None] = lambda _, __: None,
+        *,
+        relayed: bool = False,
     ) -> None:
+        self._relayed = relayed
         self._socket = socket
         self._close = close
         self._moved = moved
@@ -113,7 +116,7 @@ class Outbox:
         self.unfollow(chat.key)
         self._subscriptions[chat.key] = Subscription(chat, session, after, sent)
         self._watchers[chat.key] = watcher = partial(self._notice, chat.key)
-        chat.watch(watcher)
+        chat.watch(watcher, relayed=self._relayed)
         self._ready[chat.key] = None
         self._wake.set()
 

@@ -116,7 +116,7 @@ class Connection:
     def __init__(self, socket: web.WebSocketResponse, services: ConnectionServices, *, relayed: bool = False) -> None:
         self._socket = socket
         self._services = services
-        self._outbox = Outbox(socket, self._close_soon, self._on_moved)
+        self._outbox = Outbox(socket, self._close_soon, self._on_moved, relayed=relayed)
         self._relayed = relayed
         """True if the client is another gateway, which relays for a person."""
         self._relay: KeyRelay | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from gateway.support.storage import HOME, PLUGINS, SESSIONS, database_at, fact_l
 from plugins.support.secrets import Secret
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import InvalidLine
-from sessions.events.errors import SessionsError
+from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.events import MAIN_AGENT
 from sessions.files.committer import Committer
 from sessions.files.journals import Journals
@@ -27,6 +28,13 @@ from sessions.store.protocols import Store
 
 if TYPE_CHECKING:
     from sessions.catalog.postgres_catalog import PostgresCatalog
+    from sessions.postgres.connections import Database
+
+GONE_MS = 4000
+"""Milliseconds without a beat after which a gateway is gone; its beats come every half second."""
+
+BEATS_AWAITED = 8
+"""Number of looks within that time before a command is refused because a gateway runs."""
 
 log = structlog.get_logger("exuvia")
 
@@ -102,6 +110,8 @@ async def _open_database(
         if gateway is not None:
             member = Membership(database, version=gateway.version, config_digest=gateway.config_digest)
             await stack.enter_async_context(member)
+        else:
+            await _without_gateways(database)
             leases = await stack.enter_async_context(RowLeases(database, member))
         yield LogStores(
             sessions=PostgresStore(database, SESSIONS, home.quarantine, committer, member),
@@ -112,6 +122,18 @@ async def _open_database(
             cluster=member,
             leases=leases,
         )
+
+
+async def _without_gateways(database: Database) -> None:
+    """Return if no gateway uses a database, or soon as one has ended that was killed. Raises StorageFailed."""
+    from sessions.postgres.membership import gateway_rows  # noqa: PLC0415 - only where it is configured
+
+    for _ in range(BEATS_AWAITED):
+        rows = await asyncio.to_thread(gateway_rows, database)
+        if all(row.idle_ms > GONE_MS for row in rows):
+            return
+        await asyncio.sleep(GONE_MS / 1000 / BEATS_AWAITED)
+    raise StorageFailed(f"Another gateway uses the database {database.name}; stop it first.")
 
 
 @asynccontextmanager

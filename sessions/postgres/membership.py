@@ -12,6 +12,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 
 import msgspec
@@ -230,7 +231,8 @@ class Membership:
 
     def _declare_dead(self, connection: Connection, other: str, beat: int) -> None:
         given = {"id": other, "beat": beat}
-        connection.execute(_DISCONNECT, given)
+        with suppress(psycopg.errors.InsufficientPrivilege):  # of another user; its locks end with its transactions
+            connection.execute(_DISCONNECT, given)
         with connection.transaction():
             connection.execute("SELECT set_config('synchronous_commit', 'on', true)")
             died, freed = connection.execute(_DIE, given).fetchone() or (0, 0)

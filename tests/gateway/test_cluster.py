@@ -21,8 +21,10 @@ from click.testing import CliRunner
 
 from gateway.auth.relay_tokens import RelayTokens
 from gateway.cli.main import cli
+from gateway.conversations.routing import switchboard
+from gateway.conversations.routing.switchboard import Switchboard
 from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process, install_tool
-from tests.gateway.gateways import TOKEN, Client
+from tests.gateway.gateways import TOKEN, Client, gateway
 from tests.servers.postgres_server import postgres_server
 from tests.waiting import deadline, until
 
@@ -33,6 +35,20 @@ def url() -> Iterator[str]:
     url = postgres_server().database()
     yield url
     postgres_server().drop(url)
+
+
+@pytest.fixture
+def switchboards(monkeypatch: pytest.MonkeyPatch) -> list[Switchboard]:
+    """Collect the switchboards of the gateways that a test starts."""
+    made: list[Switchboard] = []
+    init = Switchboard.__init__
+
+    def note(self: Switchboard, **named: Any) -> None:
+        init(self, **named)
+        made.append(self)
+
+    monkeypatch.setattr(Switchboard, "__init__", note)
+    return made
 
 
 @pytest.fixture
@@ -254,6 +270,23 @@ async def test_what_only_one_gateway_can_do_has_the_conversation_handed_over_to_
         seen = [event["seq"] for _, event in direct.events()]
         assert seen == list(range(seen[0], seen[-1] + 1))
         assert holders(url) == {"main": target}
+
+
+async def test_an_idle_conversation_moves_to_the_gateway_of_its_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
+) -> None:
+    monkeypatch.setattr(switchboard, "RELAYED_SECONDS", -1.0)
+    monkeypatch.setattr(switchboard, "SWEEP_SECONDS", 0.01)
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.chat("one")
+        board = switchboards[0]
+        (chat,) = board._chats.values()
+        await client.round_trips()
+        assert not chat.dropped
+        chat.unwatch(next(iter(chat._watchers)))
+        chat.watch(client.frames.clear, relayed=True)
+        await until(lambda: not board._chats)
 
 
 async def test_a_gateway_without_contact_with_the_database_is_not_ready(

@@ -239,6 +239,14 @@ async def test_an_interrupted_copy_is_continued(home: Path, url: str, monkeypatc
     assert dict(found) == by_name
 
 
+async def test_nothing_is_copied_while_a_gateway_uses_the_database(home: Path, url: str, tmp_path: Path) -> None:
+    async with gateway(tmp_path / "other", settings=settings(url)) as running:
+        await (await running.connect()).chat("one")
+        refused = await asyncio.to_thread(store, "copy", "--from", str(home), "--to", url)
+    assert (refused.exit_code, "Another gateway uses the database test_" in refused.output) == (2, True), refused.output
+    assert rows(url, "SELECT count(*) FROM log WHERE store = 'sessions'") == [(1,)]
+
+
 async def test_a_copy_replaces_no_other_log(home: Path, url: str) -> None:
     copied(home, url)
     (name,) = rows(url, "SELECT name FROM log WHERE store = 'sessions' ORDER BY name LIMIT 1")[0]

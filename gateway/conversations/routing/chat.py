@@ -136,6 +136,8 @@ class Chat:
         self._held: asyncio.Future[None] | None = None
         """Set while new messages wait for the next session."""
         self._watchers: set[Callable[[], None]] = set()
+        self._relayed: set[Callable[[], None]] = set()
+        """Those of the watchers that are other gateways."""
 
     @property
     def subscribers(self) -> int:
@@ -178,12 +180,21 @@ class Chat:
             self.current = None
             self.release()
 
-    def watch(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` on changes: a durable event, a piece of an answer, a new session."""
+    @property
+    def only_relayed(self) -> bool:
+        """True if there are subscribers, and all of them are relayed by other gateways."""
+        return bool(self._watchers) and self._watchers == self._relayed
+
+    def watch(self, watcher: Callable[[], None], *, relayed: bool = False) -> None:
+        """Call `watcher` on changes: a durable event, a piece of an answer, a new session. `relayed` tells that it is
+        another gateway's."""
         self._watchers.add(watcher)
+        if relayed:
+            self._relayed.add(watcher)
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
         self._watchers.discard(watcher)
+        self._relayed.discard(watcher)
 
     def notify(self) -> None:
         for watcher in tuple(self._watchers):

@@ -54,6 +54,9 @@ SWEEP_SECONDS = 60.0
 IDLE_SECONDS = 900.0
 """Seconds without events or subscribers after which a conversation leaves memory."""
 
+RELAYED_SECONDS = 30.0
+"""Seconds without events after which a conversation moves to the gateway of its clients, if this one has none."""
+
 REOPEN_SECONDS = (0.5, 2.0, 10.0, 30.0)
 """Seconds before a failed conversation is opened again: after the first failure, the second, and so on."""
 
@@ -687,8 +690,11 @@ class Switchboard:
             await self._finish_notes()
             now = self._clock.monotonic()
             for name, chat in tuple(self._chats.items()):
-                if now - chat.last_activity > IDLE_SECONDS:
+                idle = now - chat.last_activity
+                if idle > IDLE_SECONDS:
                     await self._unload_if_idle(name, chat)
+                elif idle > RELAYED_SECONDS and chat.only_relayed:
+                    await self._move_to_its_clients(name, chat)
 
     async def _finish_notes(self) -> None:
         """Open ended sessions whose notes could not be written. This tries to write the notes again."""
@@ -707,6 +713,12 @@ class Switchboard:
             if chat is None or chat.current is None or not chat.idle or chat.subscribers:
                 return
             await self._give_up(chat)
+
+    async def _move_to_its_clients(self, name: Name, chat: Chat) -> None:
+        """Let one of the gateways have an idle conversation at which its clients are, for example after a takeover."""
+        async with self._lock(name):
+            if chat.idle and chat.only_relayed and self._chats.get(name) is chat:
+                await self._give_up(chat)
 
     async def _give_up(self, chat: Chat, to: str = "") -> None:
         """Close the conversations of a chat, whose lock is held, and let another gateway claim it: the one named `to`, or

@@ -21,7 +21,7 @@ import structlog
 from gateway.http.relay.links import Links
 from gateway.protocol import frames
 from gateway.protocol.frames import ClientFrame, Hello, Ping, Sessions, Unsubscribe
-from gateway.support.errors import Busy, OwnedElsewhere
+from gateway.support.errors import OwnedElsewhere
 from sessions.events.errors import SessionsError
 
 RETRY_SECONDS = 0.1
@@ -29,6 +29,9 @@ RETRY_SECONDS = 0.1
 
 ANSWER_SECONDS = 20.0
 """Seconds after which a frame that no owner has answered is refused."""
+
+MOST_UNSENT = 256
+"""Number of frames that may wait for the owner of one conversation."""
 
 KEPT_SESSIONS = 8
 """Number of sessions of a key whose last sent events are remembered."""
@@ -68,6 +71,7 @@ class _OwnersFrame(msgspec.Struct, frozen=True):
 
     type: str
     id: str | None = None
+    session: str = ""
     session_id: str = ""
     event: _Seq | None = None
     after: int = 0
@@ -141,6 +145,9 @@ class KeyRelay:
         route = self._routes.get(key) or self._begin(_Route(key))
         if isinstance(frame, Unsubscribe):
             route.sent = None
+        if len(route.unsent) >= MOST_UNSENT:
+            self._refuse(frame, "Too many frames wait for the gateway that has this conversation; try again shortly.")
+            return
         route.unsent.append(_Waiting(frame, text, time.monotonic()))
         route.news.set()
 
@@ -150,6 +157,9 @@ class KeyRelay:
             route = _Route(key)
             route.sent = dict(sent)
             self._begin(route)
+
+    def _refuse(self, frame: ClientFrame, sentence: str) -> None:
+        self._client.answer(frames.error("busy", sentence, getattr(frame, "id", None), retry_after=1))
 
     async def close(self) -> None:
         """End all connections."""
@@ -179,8 +189,7 @@ class KeyRelay:
                 pause = 5 * RETRY_SECONDS
             route.requeue()
             for late in route.overdue():
-                busy = Busy("No gateway has answered for this conversation; try again.")
-                self._client.answer(frames.error("busy", str(busy), getattr(late.frame, "id", None), retry_after=1))
+                self._refuse(late.frame, "No gateway has answered for this conversation; try again.")
             if route.sent is None and not route.unsent:
                 del self._routes[route.key]
                 return
@@ -250,6 +259,8 @@ class KeyRelay:
             if (route.sent or {}).get(frame.session_id) != frame.after:
                 route.sent = {frame.session_id: frame.after}
             return True
+        if frame.id is None and frame.session not in ("", route.key):
+            return True  # about another conversation of the person, such as `deleted`
         if frame.type == "welcome" or (frame.event is not None and not route.note_event(frame.session_id, frame.event.seq)):
             return True
         if frame.id is not None:
