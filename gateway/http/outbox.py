@@ -36,7 +36,8 @@ _SETTINGS = (b'setting_changed"', b'session_titled"', b'session_archived"')
 
 class Outbox:
     """The outgoing frames of one client. `close` closes the connection with a code and a reason; `moved` is called when a
-    subscription has ended because another gateway has the conversation, with the events that were sent. `relayed` tells that the client is another gateway."""
+    subscription has ended because another gateway has the conversation, with the events that were sent.
+    `relayed` tells that the client is another gateway."""
 
     def __init__(
         self,

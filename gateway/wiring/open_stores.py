@@ -110,9 +110,9 @@ async def _open_database(
         if gateway is not None:
             member = Membership(database, version=gateway.version, config_digest=gateway.config_digest)
             await stack.enter_async_context(member)
+            leases = await stack.enter_async_context(RowLeases(database, member))
         else:
             await _without_gateways(database)
-            leases = await stack.enter_async_context(RowLeases(database, member))
         yield LogStores(
             sessions=PostgresStore(database, SESSIONS, home.quarantine, committer, member),
             facts=PostgresStore(database, HOME, home.quarantine, committer, shared=True),
