@@ -40,10 +40,11 @@ _BUSIEST = """
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """A fault that was made: its kind, the gateway or server, and the times when it began and when all was as before.
-    `promoted` is the time of the promotion, of a failover."""
+    `at` is the beginning in seconds since the epoch, `promoted` the time of the promotion, of a failover."""
 
     kind: str
     of: str
+    at: float
     began: float
     ended: float
     promoted: float = 0.0
@@ -73,13 +74,13 @@ class Faults:
 
     async def make(self, kind: str) -> Fault:
         """Make a fault and wait until the cluster is as before."""
-        began = time.monotonic()
+        at, began = time.time(), time.monotonic()
         of, promoted = await self._kinds[kind]()
         for gateway in self._cluster.gateways:
             if not gateway.running:  # a gateway may end itself when it has lost the database; a service manager restarts it
                 await self._cluster.start(gateway)
             await gateway.ready()
-        fault = Fault(kind=kind, of=of, began=began, ended=time.monotonic(), promoted=promoted)
+        fault = Fault(kind=kind, of=of, at=at, began=began, ended=time.monotonic(), promoted=promoted)
         self.made.append(fault)
         return fault
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -92,14 +93,13 @@ class Run:
         self.faults = Faults(cluster, random.Random(plan.seed))
         self._cluster = cluster
         self._plan = plan
-        self._resumed: dict[tuple[str, int], float] = {}
         ports = [gateway.door.port for gateway in cluster.gateways]
         self._persons = [
             Person(f"p{n}", f"k{n // 2}", ports, self.history, random.Random(plan.seed * 1000 + n))
             for n in range(plan.persons)
         ]
         self._watchers = [
-            Watcher(f"w{n}", f"k{n}", ports, self.history, random.Random(plan.seed * 2000 + n), heard=self._hear)
+            Watcher(f"w{n}", f"k{n}", ports, self.history, random.Random(plan.seed * 2000 + n))
             for n in range((plan.persons + 1) // 2)
         ]
 
@@ -141,10 +141,6 @@ class Run:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             await self.faults.make(plan.kinds[number % len(plan.kinds)])
 
-    def _hear(self, session: str, event: dict[str, Any]) -> None:
-        if event["kind"] == "turn_resumed":
-            self._resumed.setdefault((session, event["seq"]), time.monotonic())
-
     def _outcome(self, logs: list[SessionLog], seconds: float) -> Outcome:
         ends = [event["outcome"] for log in logs for event in log.events if event["kind"] == "turn_ended"]
         answers = [at for person in self._persons for at, _ in person.answered]
@@ -160,9 +156,15 @@ class Run:
         for reader in [person.reader for person in self._persons] + list(self._watchers):
             outcome.closed.update(reader.closed)
         outcome.refused.update(each.outcome for each in self.history.attempts if each.outcome not in (None, "accepted"))
-        for fault, upto in zip(self.faults.made, [*(each.began for each in self.faults.made[1:]), math.inf], strict=True):
+        resumed = [
+            datetime.fromisoformat(event["at"]).timestamp()
+            for log in logs
+            for event in log.events
+            if event["kind"] == "turn_resumed"
+        ]
+        for fault, upto in zip(self.faults.made, [*(each.at for each in self.faults.made[1:]), math.inf], strict=True):
             if fault.kind in ("kill", "freeze", "link"):
-                outcome.takeovers += [at - fault.began for at in self._resumed.values() if fault.began < at < upto]
+                outcome.takeovers += [at - fault.at for at in resumed if fault.at < at < upto]
             elif fault.kind == "failover":
                 with suppress(ValueError):
                     outcome.recoveries.append(min(at for at in answers if at > fault.promoted) - fault.promoted)
