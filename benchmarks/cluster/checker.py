@@ -94,7 +94,7 @@ def dense(logs: list[SessionLog]) -> Iterator[str]:
 
 
 def epochs(logs: list[SessionLog]) -> Iterator[str]:
-    """Each epoch of a log has one writer, none comes after a later one, and the appends follow each other."""
+    """Each epoch of a log is written by who began it, none comes after a later one, and the appends follow each other."""
     for log in logs:
         writers: dict[int, str] = {}
         newest, head = -1, None

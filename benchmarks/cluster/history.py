@@ -20,15 +20,15 @@ AUDIT = """
         number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         log bigint, first bigint, last bigint, epoch bigint, writer text
     );
-    CREATE OR REPLACE FUNCTION audit_append() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    CREATE OR REPLACE FUNCTION audit_log() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         INSERT INTO exuvia.audit (log, first, last, epoch, writer)
         VALUES (NEW.id, OLD.head + 1, NEW.head, NEW.epoch, current_setting('application_name'));
         RETURN NULL;
     END $$;
-    CREATE OR REPLACE TRIGGER audit_append AFTER UPDATE OF head ON log
-    FOR EACH ROW WHEN (NEW.head <> OLD.head) EXECUTE FUNCTION audit_append();
+    CREATE OR REPLACE TRIGGER audit_log AFTER UPDATE OF head, epoch ON log
+    FOR EACH ROW WHEN (NEW.head <> OLD.head OR NEW.epoch <> OLD.epoch) EXECUTE FUNCTION audit_log();
 """
-"""Record who appends to a log in which epoch. The gateways' names are in `application_name`."""
+"""Record who begins an epoch of a log, and who appends to it. The gateways' names are in `application_name`."""
 
 _LOGS = "SELECT id, name, epoch, head FROM log WHERE store = 'sessions' ORDER BY name"
 _LINES = "SELECT seq, line FROM line WHERE log = %s ORDER BY seq"
@@ -65,7 +65,7 @@ class Stream:
 
 @dataclass(frozen=True, kw_only=True)
 class Append:
-    """One append to a log, in the order of the commits."""
+    """One append to a log, in the order of the commits; or the beginning of an epoch, with a `last` before `first`."""
 
     first: int
     last: int

@@ -47,6 +47,7 @@ def sound() -> tuple[History, list[SessionLog]]:
     appends = [
         Append(first=1, last=4, epoch=1, writer="gw1.1"),
         Append(first=5, last=5, epoch=1, writer="gw1.1"),
+        Append(first=6, last=5, epoch=3, writer="gw2.1"),
         Append(first=6, last=12, epoch=3, writer="gw2.1"),
     ]
     logs = [
@@ -201,6 +202,10 @@ FAULTS: dict[str, tuple[str, Callable[[History, list[SessionLog]], None]]] = {
     "an earlier epoch came later": (
         "epoch",
         appends(Append(first=1, last=5, epoch=2, writer="gw1.1"), replace(OTHER, epoch=1)),
+    ),
+    "an epoch was written by another than its beginner": (
+        "epoch",
+        appends(Append(first=1, last=0, epoch=1, writer="gw1.1"), Append(first=1, last=12, epoch=1, writer="gw2.1")),
     ),
     "an append does not follow": ("epoch", appends(Append(first=1, last=4, epoch=1, writer="gw2.1"), OTHER)),
     "a subscriber missed an event": ("gap", skipped),
