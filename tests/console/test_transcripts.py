@@ -335,6 +335,22 @@ async def test_an_automatic_compaction_is_labelled(tmp_path: Path, browser: Brow
         await expect(marks.last).not_to_contain_text("Auto-compaction")
 
 
+async def test_the_agent_and_the_subagents_of_a_conversation_are_shown(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path, file="[agents.work]\n", settings={"agent.model": "scripted:echo"}) as running:
+        client = await running.connect()
+        await client.command("/agent work")
+        await client.command("/spawn Count the books.")
+        await client.until_event("child_ended")
+        async with visiting(browser, running) as visit:
+            await visit.sign_in()
+            asides = visit.page.locator(".aside")
+            await expect(asides.filter(has_text="The agent work answers here")).to_have_count(1)
+            await expect(asides.filter(has_text="works on a task")).to_contain_text("The subagent main.sub.")
+            await expect(asides.filter(has_text="has ended")).to_have_count(1)
+            if os.environ.get("SHOWN"):
+                await visit.page.screenshot(path=os.environ["SHOWN"])
+
+
 @pytest.mark.parametrize(
     ("trigger", "says"),
     [

@@ -209,6 +209,7 @@ const REDUCERS = {
   session_opened(event) {
     this.succeeds = event.succeeds ?? null;
     if (event.succeeds) this.aside(event, "A new session", { tone: "mark" });
+    if (event.agent) this.aside(event, t("The agent {agent} answers here", { agent: event.agent }), { tone: "mark" });
     if (event.imported) this.aside(event, t("Imported from {program}", { program: event.imported.program }), { tone: "mark" });
   },
   session_forked(event) {
@@ -310,6 +311,15 @@ const REDUCERS = {
   },
   command_answered(event) {
     this.put(event, "answer", { text: event.answer, failed: event.failed });
+  },
+  child_started(event) {
+    this.aside(event, t("The subagent {child} works on a task", { child: event.child }), { tone: "mark", detail: event.task });
+  },
+  child_ended(event) {
+    const { child, outcome } = event;
+    if (outcome === "failed") this.aside(event, t("The subagent {child} failed", { child }), { tone: "fault" });
+    else if (outcome === "replied") this.aside(event, t("The subagent {child} has ended", { child }), { tone: "mark" });
+    else this.aside(event, t("The subagent {child} was stopped", { child }), { tone: "mark" });
   },
   compaction_began(event) {
     this.automatic = event.trigger !== "command" && event.trigger !== "new";
