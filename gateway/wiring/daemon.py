@@ -34,6 +34,7 @@ from gateway.http.concurrency import InFlight
 from gateway.http.console.pages import console_routes
 from gateway.http.console.signing_in import invitation
 from gateway.http.hooks import Hooks
+from gateway.http.relay.delivery_handover import DeliveryHandover
 from gateway.http.relay.links import Links
 from gateway.http.relay.request_relay import RequestRelay
 from gateway.http.uploads import Uploads
@@ -242,6 +243,7 @@ class Daemon:
             asyncio.create_task(gateway.plugins.channels.run(lambda name: self._channel_inbox(name, gateway))),
             asyncio.create_task(self._resume(gateway)),
             *(asyncio.create_task(each.run()) for each in gateway.plugins.development),
+            *(asyncio.create_task(each.run()) for each in self._handovers(gateway, services)),
             asyncio.create_task(services.uploads.sweep(gateway.store)),
             *(asyncio.create_task(each.run()) for each in self._retention(gateway)),
             asyncio.create_task(
@@ -369,6 +371,13 @@ class Daemon:
                 await links.close()
             await mcp_server.close()
             await listener.close()
+
+    def _handovers(self, gateway: Application, services: ConnectionServices) -> list[DeliveryHandover]:
+        """Return what hands answers to the gateway that has their channel open, if there are other gateways."""
+        cluster, links = gateway.cluster, services.links
+        if cluster is None or links is None:
+            return []
+        return [DeliveryHandover(gateway.dependencies.delivery, gateway.plugins.channels, cluster, links.offer)]
 
     def _links(self, cluster: Cluster | None) -> tuple[RelayTokens | None, Links | None]:
         """Return what connects this gateway to the others of its cluster."""

@@ -358,6 +358,7 @@ def cluster_endpoints(gateway: Application, services: ConnectionServices) -> lis
     return [
         Endpoint("GET", "/cluster", owner_only(_later(lambda: endpoints().status))),
         Endpoint("POST", "/cluster/handover", _later(lambda: endpoints().hand_over)),
+        Endpoint("POST", "/cluster/take", _later(lambda: endpoints().take)),
     ]
 
 

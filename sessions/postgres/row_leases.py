@@ -47,6 +47,8 @@ class RowLeases:
         """The names that are wanted, each as often as `hold` runs for it."""
         self._held: dict[str, str] = {}
         """The incarnation under which each lease is held."""
+        self._holders: dict[str, str] = {}
+        """The holder of each wanted lease at the last look."""
         self._changed = asyncio.Condition()
         self._asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -67,6 +69,10 @@ class RowLeases:
         """Return True if this gateway has a lease; see `Leases.holds`."""
         membership = self._membership
         return self._held.get(name) == membership.id and membership.silent_seconds < LOST_SECONDS
+
+    def holder(self, name: str) -> str:
+        """Return the gateway that has a lease; see `Leases.holder`."""
+        return self._holders.get(name, "")
 
     async def hold(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run some work whenever this gateway has a lease; see `Leases.hold`."""
@@ -127,7 +133,8 @@ class RowLeases:
             await self._release(tuple(self._held))
         elif gateway:
             with suppress(StorageFailed):  # `holds` notices that the contact is lost
-                held = await asyncio.to_thread(self._taken, gateway, names)
+                self._holders = await asyncio.to_thread(self._taken, gateway, names)
+                held = [name for name, holder in self._holders.items() if holder == gateway]
                 self._held = {name: gateway for name in held if name in self._wanted}
 
     async def _release(self, names: tuple[str, ...]) -> None:
@@ -140,15 +147,15 @@ class RowLeases:
 
     # --- on threads ---------------------------------------------------------------------------------------------------
 
-    def _taken(self, gateway: str, names: tuple[str, ...]) -> set[str]:
-        """Take what is free, and return the names of the leases of this gateway."""
+    def _taken(self, gateway: str, names: tuple[str, ...]) -> dict[str, str]:
+        """Take what is free, and return the holder of each lease."""
         with self._database.connection() as connection:
             holders: dict[str, str] = dict(connection.execute(_HELD, (list(names),)).fetchall())
             free = [name for name in names if name not in holders]
             if free:
                 connection.execute(_TAKE, {"gateways": [gateway], "names": sorted(free)})
                 holders = dict(connection.execute(_HELD, (list(names),)).fetchall())
-        return {name for name, holder in holders.items() if holder == gateway}
+        return holders
 
     def _give_up(self, gateway: str, names: list[str]) -> None:
         with self._database.connection() as connection:

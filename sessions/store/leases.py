@@ -18,6 +18,10 @@ class Leases(Protocol):
         """Return True if this gateway has a lease."""
         ...
 
+    def holder(self, name: str) -> str:
+        """Return the gateway that has a lease, as far as it is known; "" if it is not."""
+        ...
+
 
 class SoleLeases:
     """The `Leases` of the only gateway of a home, which has them all."""
@@ -29,3 +33,7 @@ class SoleLeases:
     def holds(self, name: str) -> bool:
         """Return True; see `Leases.holds`."""
         return True
+
+    def holder(self, name: str) -> str:
+        """Return "": a single gateway has no name; see `Leases.holder`."""
+        return ""

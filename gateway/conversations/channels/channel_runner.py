@@ -102,6 +102,10 @@ class ChannelRunner:
         channel = self._open.get(name)
         return (channel, self._inbox(name)) if self._inbox and isinstance(channel, HandlesHooks) else None
 
+    def holder(self, name: str) -> str:
+        """Return the gateway of the cluster that has a channel open, as far as it is known; "" if it is not."""
+        return self._leases.holder(f"channel/{name}")
+
     def problems(self) -> list[str]:
         """Return a sentence for each channel that is closed or not connected."""
         return [problem for name, state in self._states.items() if (problem := _problem(name, state))]
@@ -148,9 +152,13 @@ class ChannelRunner:
             if (inbox := self._inbox) is not None:
                 for name, channel in self._wanted.items():
                     if name not in self._tasks:
+                        keep_open = partial(self._keep_open, channel, inbox(name))
+                        if hasattr(channel.kind, "handle"):  # its requests arrive at any gateway
+                            self._note(name, "opening")
+                            self._tasks[name] = asyncio.create_task(keep_open())
+                            continue
                         lease = f"channel/{name}"
                         self._note(name, "opening" if self._leases.holds(lease) else "elsewhere")
-                        keep_open = partial(self._keep_open, channel, inbox(name))
                         self._tasks[name] = asyncio.create_task(self._leases.hold(lease, keep_open))
 
     async def _close(self, names: Collection[str]) -> None:

@@ -49,6 +49,7 @@ from sessions.events.events import (
     UnknownEvent,
 )
 from sessions.state.transcript import Address, PendingDelivery
+from sessions.store.catalog import Name
 from sessions.store.protocols import Blobs
 from sessions.store.recorder import Recorder
 
@@ -116,7 +117,7 @@ class _Answer:
 
     `parts` are those that remain, as the open channel `divided_for` takes them; `first_attempt` is the time of the first
     attempt on the event loop's clock. `again` is True if an attempt to deliver the first of them may have succeeded.
-    `refused` says why the last attempt failed.
+    `refused` says why the last attempt failed. `dropped` is True if another gateway delivers it.
     """
 
     session: str
@@ -130,6 +131,7 @@ class _Answer:
     accepted: bool = False
     again: bool = False
     refused: str = ""
+    dropped: bool = False
 
 
 class _EarlyReaction(NamedTuple):
@@ -215,6 +217,22 @@ class ReplyDelivery:
             found[to.channel] = WaitingReplies(count=before.count + len(chat.answers), reason=reason)
         return found
 
+    def conversations(self) -> set[tuple[str, Name]]:
+        """Return the channel and the conversation of each answer that waits."""
+        found = set()
+        for to, chat in self._chats.items():
+            for answer in chat.answers:
+                transcript = self._recorders[answer.session].transcript
+                found.add((to.channel, (transcript.person, transcript.key)))
+        return found
+
+    def drop(self, name: Name) -> None:
+        """Forget the answers of a conversation, which another gateway delivers from now on."""
+        for chat in self._chats.values():
+            for answer in chat.answers:
+                transcript = self._recorders[answer.session].transcript
+                answer.dropped = answer.dropped or (transcript.person, transcript.key) == name
+
     def keep_reaction(self, channel: str, chat: str, receipt: str, receive: Callable[[], Awaitable[None]]) -> None:
         """Keep a reaction to a post that is not known.
 
@@ -289,6 +307,9 @@ class ReplyDelivery:
     async def _try(self, chat: _Chat, answer: _Answer, *, last: bool = False) -> _Wait | None:
         """Try to deliver one answer. Return None if there is nothing more to do for now, else how long to wait."""
         recorder = self._recorders[answer.session]
+        if answer.dropped:
+            self._forget(chat, answer)
+            return None
         if _pending(recorder, answer) is None:  # a question that was answered meanwhile
             self._remove(chat, answer, recorder)
             return None
@@ -310,6 +331,12 @@ class ReplyDelivery:
         if (newer := self._recorders.get(answer.session)) is not None and newer is not recorder:
             self._queue_pending(newer)  # the session was reopened meanwhile, with its pending deliveries
         elif not recorder.transcript.owed:
+            self._recorders.pop(answer.session, None)
+
+    def _forget(self, chat: _Chat, answer: _Answer) -> None:
+        chat.answers.remove(answer)
+        self._under_way.discard((answer.session, answer.of))
+        if not any(session == answer.session for session, _ in self._under_way):
             self._recorders.pop(answer.session, None)
 
     # --- one answer ---------------------------------------------------------------------------------------------------

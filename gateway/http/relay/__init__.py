@@ -2,6 +2,7 @@
 
 links          Connections to the other gateways
 cluster_endpoints  What `/cluster` serves
+delivery_handover  Answers for a channel that another gateway has open
 key_relay      The conversations of one client that other gateways have, over the websocket
 request_relay  Requests about conversations that other gateways have
 """

@@ -45,6 +45,16 @@ class Links:
         except (aiohttp.ClientError, TimeoutError):
             return False
 
+    async def offer(self, name: Name, gateway: str, url: str) -> bool:
+        """Have another gateway take a conversation over from this one; return False if it does not."""
+        body = msgspec.json.encode({"key": name[1], "to": gateway})
+        taker = OwnedElsewhere(gateway, url)
+        try:
+            async with self.request(name[0], taker, "POST", "/cluster/take", headers={}, body=body) as answer:
+                return answer.status == HTTPStatus.OK
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
     def websocket(self, person: str, owner: OwnedElsewhere) -> aiohttp.client._WSRequestContextManager:
         """Return a websocket connection to the owner of a conversation, to enter. Entering raises aiohttp.ClientError,
         TimeoutError."""
