@@ -169,6 +169,13 @@ class Chat:
         failed = any(each.recorder.failure is not None for each in self.conversations)
         return self.idle and self.is_open and not failed and all(each.finished for each in transcripts)
 
+    @property
+    def only_delivers(self) -> bool:
+        """Return True if nothing runs or waits, and at most answers are to be delivered."""
+        current = self.current
+        rests = current is not None and not current.busy and current.recorder.transcript.settled
+        return self._held is None and not self.earlier and rests
+
     def conversation(self, session: str) -> Conversation | None:
         if self.current is not None and self.current.session == session:
             return self.current

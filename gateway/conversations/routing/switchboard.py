@@ -60,6 +60,9 @@ RELAYED_SECONDS = 30.0
 REOPEN_SECONDS = (0.5, 2.0, 10.0, 30.0)
 """Seconds before a failed conversation is opened again: after the first failure, the second, and so on."""
 
+DELIVERY_SECONDS = 1.0
+"""Seconds in which an answer has to be delivered before its conversation is handed over with it."""
+
 T = TypeVar("T")
 
 DeletionWatcher: TypeAlias = Callable[[str, str, DeletedConversation | None], None]
@@ -159,11 +162,14 @@ class Switchboard:
             await asyncio.sleep(DRAIN_SECONDS)
 
     async def hand_over(self, person: str, key: str, to: str) -> bool:
-        """Let another gateway have a conversation, once nothing runs in it; return False if that takes too long."""
+        """Let another gateway have a conversation, once nothing runs in it; return False if that takes too long.
+
+        Answers that cannot be delivered here soon are left to the other gateway.
+        """
         chat = self._chats.get((person, key))
         if chat is None:
             return True
-        changed = asyncio.Event()
+        changed, began = asyncio.Event(), self._clock.monotonic()
         chat.watch(changed.set)
         try:
             async with asyncio.timeout(HAND_OVER_SECONDS):
@@ -172,10 +178,13 @@ class Switchboard:
                     async with self._lock(chat.name):
                         if self._chats.get(chat.name) is not chat:
                             return True
-                        if chat.idle:
+                        stuck = chat.only_delivers and self._clock.monotonic() - began >= DELIVERY_SECONDS
+                        if chat.idle or stuck:
                             await asyncio.shield(self._spawn(self._give_up(chat, to)))
                             return True
-                    await changed.wait()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(DELIVERY_SECONDS):
+                            await changed.wait()
         except TimeoutError:
             return False
         finally:
