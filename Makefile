@@ -4,6 +4,7 @@
 #   make cluster  start a database with a standby, three gateways and a balancer on this machine; kill what you like
 #   make test     install, run the tests on all cores (ARGS="tests/sessions -k torn"; ARGS="-n 0" on one)
 #   make test-backends   install Chroma and qmd too (a gigabyte), run the tests of the memory's backends
+#   make real-homes   install the programs that `exuvia import` knows (gigabytes), import what they have written
 #   make mutants  break each guarded line in turn, and check that a test fails (ARGS="--jobs 4 WORD")
 #   make torture  random faults over random operations for ten minutes (ARGS="--seed 7 --minutes 60")
 #   make check    check the format, lint, types and links
@@ -25,7 +26,7 @@ PACKAGE := --no-build-isolation -e
 # Write bytecode even if the environment disables it: the tests start the gateway hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-backends mutants torture check bench cluster clean model multilingual qmd mcp-servers discord-clients telegram-clients synapse
+.PHONY: help run test test-backends real-homes mutants torture check bench cluster clean model multilingual qmd mcp-servers discord-clients telegram-clients synapse
 .DEFAULT_GOAL := help
 
 help:
@@ -39,6 +40,15 @@ test: $(VENV)/installed-for-tests model multilingual mcp-servers discord-clients
 
 test-backends: $(VENV)/installed-with-backends qmd
 	@PATH="$(abspath $(VENV)/qmd/node_modules/.bin):$$PATH" $(BIN)/python -m pytest tests/memory/test_backends.py tests/memory/test_qmd.py tests/memory/test_backend_lifecycle.py $(ARGS)
+
+REAL_HOMES := $(VENV)/real-homes
+real-homes: $(VENV)/installed-for-tests
+	@for program in nanobot=nanobot-ai==0.3.5 hermes=hermes-agent==0.19.0; do \
+	    test -d $(REAL_HOMES)/$${program%%=*} || { $(BIN)/python -m venv $(REAL_HOMES)/$${program%%=*} && \
+	    $(REAL_HOMES)/$${program%%=*}/bin/pip install -qq $${program#*=}; } || exit 1; \
+	done
+	@test -d $(REAL_HOMES)/openclaw || npm install --silent --ignore-scripts --prefix $(REAL_HOMES)/openclaw openclaw@2026.9.6
+	@EXUVIA_REAL_HOMES=$(abspath $(REAL_HOMES)) $(BIN)/python -m pytest tests/imports/test_real_programs.py $(ARGS)
 
 mutants: $(VENV)/installed-for-tests model
 	@$(BIN)/python -m tests.mutants $(ARGS)
