@@ -224,6 +224,17 @@ def test_what_was_deleted_here_does_not_come_back(tmp_path: Path) -> None:
     assert journals(home) == {}
 
 
+def test_an_erased_message_takes_its_reply_along_and_does_not_come_back(tmp_path: Path) -> None:
+    home, export = tmp_path / "home", chatgpt(tmp_path / "export.zip", lisbon())
+    imported(home, "chatgpt", export)
+    done = run("erase", "message", KEY, "3", "--home", home, "--yes")
+    assert done.exit_code == 0, done.output
+    assert spoken(home)[KEY] == ["[erased]", "[erased]", *SHOWN[2:]]
+    assert imported(home, "chatgpt", export)["items"] == {"conversations": {"unchanged": 1}}
+    assert run("sessions", "verify", "--home", home).exit_code == 0
+    assert not any(b"tram 28" in path.read_bytes() for path in home.rglob("*") if path.is_file())
+
+
 def test_two_people_import_the_same_export_each_for_themselves(tmp_path: Path) -> None:
     home, export = tmp_path / "home", chatgpt(tmp_path / "export.zip", lisbon())
     imported(home, "chatgpt", export)
