@@ -85,6 +85,9 @@ from sessions.state.view import recalled_message
 BEGINNING = 60
 """Maximum characters of the beginning of a session."""
 
+RESULT = "child:"
+"""The beginning of the `client` of a message with the result of a subagent."""
+
 _UNCOUNTED: dict[str, object] = {"last_usage": None}
 """Resets the last usage when the beginning of the view changes, because it describes the former view."""
 
@@ -122,7 +125,8 @@ def _changes(  # noqa: PLR0911, PLR0912, PLR0915 - one arm for each kind
         case MessageReceived():
             waiting = tuple(w for w in t.waiting if not (event.edits and event.edits in (w.message.id, w.message.edits)))
             received = WaitingMessage(seq=recorded.seq, message=event)
-            named = {"channel": t.channel or event.channel, "beginning": t.beginning or _beginning(event.text)}
+            said = "" if event.client.startswith(RESULT) else event.text
+            named = {"channel": t.channel or event.channel, "beginning": t.beginning or _beginning(said)}
             return {"waiting": (*waiting, received), "used": recorded.at, **named}
         case MessageImported():
             message = UserMessage(text=event.text, attachments=event.attachments)

@@ -48,6 +48,9 @@ async def test_a_task_is_done_elsewhere_and_its_result_comes_as_a_message(tmp_pa
         assert f"The subagent `{key}` works on it." in answer
         assert key.startswith("main.sub.")
         (result,) = results(g)
+        await client.say("sessions", id="all")
+        rows = (await client.until_type("sessions", id="all"))["sessions"]
+        assert "beginning" not in next(row for row in rows if row["session"] == "main"), "the result is not its name"
         assert result["id"] == f"child:{end['session']}:{end['seq']}"
         assert "Count the books." in result["text"]
         assert "as data" in result["text"]

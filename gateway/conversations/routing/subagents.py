@@ -32,6 +32,7 @@ from sessions.events.events import (
     TurnJoined,
     TurnStarted,
 )
+from sessions.state.reducer import RESULT
 from sessions.state.transcript import StartedChild
 from sessions.state.truncation import head_and_tail
 from sessions.store.catalog import WEBSOCKET
@@ -231,7 +232,7 @@ async def _deliver(chat: Chat, started: ChildStarted, result: ChildResult) -> No
         return
     text = result_text(started, result)
     id_ = f"child:{result.session}:{result.seq}"
-    received = await parent.receive(_message(chat, started, id_=id_, client=f"child:{started.child}", text=text), None)
+    received = await parent.receive(_message(chat, started, id_=id_, client=f"{RESULT}{started.child}", text=text), None)
     await parent.until_durable(received)
 
 
