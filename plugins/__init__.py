@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from plugins.api.command import AdmittedSender as AdmittedSender
     from plugins.api.command import AgentEntry as AgentEntry
     from plugins.api.command import ApprovalsView as ApprovalsView
+    from plugins.api.command import BudgetState as BudgetState
     from plugins.api.command import Command as Command
     from plugins.api.command import CommandFailed as CommandFailed
     from plugins.api.command import CommandHelp as CommandHelp
@@ -236,12 +237,11 @@ _NAMES = {
     "plugins.testing.channel_checks": "ChannelConformance",
     "plugins.api.compaction": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext CompactionInput"
     " FlushResult FlushRules IdentifierPolicy MemoryFlush Summarizer Summary",
-    "plugins.api.command": "AdmittedSender AgentEntry ApprovalsView Command CommandFailed CommandHelp CommandTime"
-    " CompactionEntry ContextItem ContextReport ConversationEntry ConversationView FactsView HeartbeatEntry HistoryEntry"
-    " JobEntry McpServerEntry McpView"
-    " MemoryMatches MemoryReport NoteEntry OfferedModels OpenQuestion PairedAddress PairingCode PairingsView PruningReport"
-    " QueueState RememberedApproval SamplingState ScheduleEntry ScheduleOptions SchedulesView ShownChanges ShownSkill"
-    " SkillEntry SkillsView SpendingSummary",
+    "plugins.api.command": "AdmittedSender AgentEntry ApprovalsView BudgetState Command CommandFailed CommandHelp"
+    " CommandTime CompactionEntry ContextItem ContextReport ConversationEntry ConversationView FactsView HeartbeatEntry"
+    " HistoryEntry JobEntry McpServerEntry McpView MemoryMatches MemoryReport NoteEntry OfferedModels OpenQuestion"
+    " PairedAddress PairingCode PairingsView PruningReport QueueState RememberedApproval SamplingState ScheduleEntry"
+    " ScheduleOptions SchedulesView ShownChanges ShownSkill SkillEntry SkillsView SpendingSummary",
     "plugins.testing.chat_provider_checks": "ChatProviderConformance HostedChatConformance",
     "plugins.testing.embedding_provider_checks": "EmbeddingProviderConformance HostedEmbeddingConformance",
     "plugins.testing.servers.embedding_server": "EmbeddingServer",

@@ -71,6 +71,17 @@ class SamplingState(msgspec.Struct, frozen=True, kw_only=True):
     range: tuple[float, float] | None
 
 
+class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget that limits a person: of its `cap` in this `period` (`day`, `week` or `month`), `spent` is spent, in
+    millionths of the currency. `whose` it is begins a sentence; it begins anew on the day `begins`."""
+
+    whose: str
+    period: str
+    spent: int
+    cap: int
+    begins: str
+
+
 class SpendingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a person has spent, in millionths of a currency.
 
@@ -84,6 +95,7 @@ class SpendingSummary(msgspec.Struct, frozen=True, kw_only=True):
         purposes: The cost of this month by purpose, the most expensive first.
         models: The cost of this month by model, the most expensive first.
         unpriced: The number of this month's requests to models whose price is unknown; they are not in any sum.
+        budgets: The budgets that limit the person's requests in this session.
     """
 
     currency: str
@@ -95,6 +107,7 @@ class SpendingSummary(msgspec.Struct, frozen=True, kw_only=True):
     purposes: Mapping[str, int] = {}
     models: Mapping[str, int] = {}
     unpriced: int = 0
+    budgets: Sequence[BudgetState] = ()
 
 
 class ContextItem(msgspec.Struct, frozen=True, kw_only=True):

@@ -183,7 +183,7 @@ def _cost(costs: SpendingSummary, micros: int | None, priced: bool) -> str:
 
 def _spending(costs: SpendingSummary) -> str:
     """Describe what the person has spent; empty if no price is known."""
-    if not costs.month and not costs.week:
+    if not costs.month and not costs.week and not costs.budgets:
         return ""
 
     def money(micros: int) -> str:
@@ -198,6 +198,11 @@ def _spending(costs: SpendingSummary) -> str:
             lines.append(f"- of the month, by {name}: {', '.join(shown)}")
     if costs.unpriced:
         lines.append(f"- not in these sums: {costs.unpriced:,} of this month's requests, whose price is not known")
+    lines += [
+        f"- {each.whose[0].lower()}{each.whose[1:]} by {each.period}: {money(each.spent)} of {money(each.cap)}"
+        f" ({each.spent * 100 // each.cap if each.cap else 100} %), begins anew on {each.begins}"
+        for each in costs.budgets
+    ]
     return "\n".join(["Your costs:", "", *lines])
 
 

@@ -246,6 +246,7 @@ async def test_a_turn_is_refused_in_words_and_the_next_period_goes_on(tmp_path: 
         assert refused["outcome"] == "failed"
         assert refused["error"]["code"] == "budget_spent"
         assert "The budget of owner for today is $0.00010" in refused["error"]["sentence"]
+        assert "- the budget of owner by day: $0.00 of $0.00010 (0 %)" in await client.command("/usage")
         body = {"model": "scripted:echo", "messages": [{"role": "user", "content": "word " * 400}]}
         headers = {"Authorization": f"Bearer {TOKEN}"}
         async with g.http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as response:

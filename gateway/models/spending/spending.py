@@ -37,7 +37,7 @@ from gateway.models.spending.spending_log import (
     Zones,
 )
 from plugins.api.chat import ChatProvider
-from plugins.api.command import CommandFailed, SpendingSummary
+from plugins.api.command import BudgetState, CommandFailed, SpendingSummary
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import SessionsError
 from sessions.events.messages import Usage
@@ -279,7 +279,21 @@ class Spending:
             purposes={part.name: part.micros for part in month.purposes},
             models={part.name: part.micros for part in month.models},
             unpriced=month.total.unpriced,
+            budgets=self._budgets(sums, self._payers.get(session) or Payer(person)),
         )
+
+    def _budgets(self, sums: Sums, payer: Payer) -> list[BudgetState]:
+        config = self._settings.current
+        return [
+            BudgetState(
+                whose=limit.whose(),
+                period=limit.period,
+                spent=sums.spent.get((self.currency, limit.scope, limit.key), 0),
+                cap=limit.cap,
+                begins=limit.begins.isoformat(),
+            )
+            for limit in limits_of(config, payer, self.ledger.now(), Zones.of(config))
+        ]
 
     async def report(self, person: str | None) -> MonthReport:
         """Return the report of this month, of everybody (None) or of one person. Raises StorageFailed."""

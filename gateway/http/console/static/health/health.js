@@ -3,6 +3,7 @@
 import { fill, h, readable } from "../elements.js";
 import { brief, count, seconds, sentence, when } from "../format.js";
 import { t, tn } from "../language.js";
+import { money } from "../money.js";
 import { ChannelSections } from "./channels.js";
 import { SmallPlot } from "./small_plot.js";
 import { table } from "../table.js";
@@ -80,9 +81,9 @@ class HealthPage {
     clearTimeout(this.timer);
     let every = 10;
     try {
-      const health = await this.api.get("/api/health");
+      const [health, usage] = await Promise.all([this.api.get("/api/health"), this.api.get("/api/usage").catch(() => null)]);
       if (this.ended) return;
-      this.show(health);
+      this.show(health, usage);
       every = health.every;
     } catch (error) {
       if (!this.ended) fill(this.state, h("p", { class: "wrong" }, sentence(error)));
@@ -91,13 +92,13 @@ class HealthPage {
     if (!this.ended && document.visibilityState === "visible") this.timer = setTimeout(() => this.load(), 1000 * every);
   }
 
-  show(health) {
+  show(health, usage) {
     const { overview, samples } = health;
     this.verdict(overview);
     fill(this.tiles, tiles(overview));
     this.plots.forEach((plot) => plot.show(samples, health.every));
     this.channels.show(overview.channels);
-    fill(this.tables, spent(health.spent), plugins(health.plugins), providerErrors(health.provider_errors));
+    fill(this.tables, costs(usage), spent(health.spent), plugins(health.plugins), providerErrors(health.provider_errors));
   }
 
   /** Update the text only if it has changed: otherwise a screen reader would read it every ten seconds. */
@@ -128,6 +129,19 @@ function tiles(overview) {
       overview.descriptors == null ? t("process {number}", { number: overview.process }) : tn(overview.descriptors, "one open file", "{count} open files")],
   ];
   return shown.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("strong", {}, value), h("span", {}, more))));
+}
+
+/** What this month's requests cost, by person, purpose and model; null if nothing had a price. */
+function costs(usage) {
+  if (!usage?.total.micros) return null;
+  const paid = (micros) => money({ amount: micros / 1e6, currency: usage.currency });
+  const caption = usage.forecast === null ? t("Costs of this month: {money}", { money: paid(usage.total.micros) })
+    : t("Costs of this month: {money}, at this rate {forecast} by its end", { money: paid(usage.total.micros), forecast: paid(usage.forecast) });
+  const kinds = [[t("Person"), usage.people], [t("Purpose"), usage.purposes], [t("Model"), usage.models]];
+  const rows = kinds.flatMap(([kind, parts]) => parts.filter(({ micros }) => micros).map((part) => [
+    readable(part.name || "–"), kind, count(part.requests), paid(part.micros),
+  ]));
+  return table(caption, [t("Spent on"), "", t("Requests"), t("Cost")], "", rows);
 }
 
 /** Tokens by purpose and model, the largest first. */
