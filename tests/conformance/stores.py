@@ -6,8 +6,9 @@ Derive from `StoreMachine`, name the store in `under_test`, and let pytest colle
 from __future__ import annotations
 
 import asyncio
+import itertools
 import tempfile
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,9 +28,10 @@ from sessions.state.transcript import Transcript
 from sessions.store.catalog import Catalog, Claims
 from sessions.store.fork import fork
 from sessions.store.header import read_header
-from sessions.store.protocols import START, Position, Stamp, Store
+from sessions.store.protocols import START, Lines, Position, Stamp, Store
 from sessions.store.reading import StoredLog, verify_position
 from sessions.store.recorder import Recorder, open_session
+from sessions.store.rewriting import rechained
 from tests.stories import AT, opened, received
 
 NOW = datetime.fromisoformat(AT).astimezone(UTC)
@@ -387,6 +389,37 @@ class StoreMachine(RuleBasedStateMachine):
         self._run(run())
         assert self._store.stamp(session) is not None
         assert self._store.stamp(empty) is None
+
+    @rule(session=logs, place=PLACES)
+    def rewrite(self, session: str, place: int) -> None:
+        """A closed log gets other lines at once, chained anew, or stays as it is if they cannot be written."""
+        model = self._models[session]
+        changed = place % len(model.lines) if model.lines else 0
+
+        def change(line: bytes) -> bytes:
+            return line.replace(b"x", b"y") if line.startswith(b'{"seq":%d,' % (changed + 1)) else line
+
+        def failing(lines: Lines) -> Iterator[bytes]:
+            yield from itertools.islice(rechained(lines, change), 1)
+            raise StorageFailed("the disk is full")
+
+        async def run() -> None:
+            if model.recorder is not None:
+                with pytest.raises(StorageFailed):
+                    await self._store.rewrite(session, lambda lines: rechained(lines, change))
+            await self._close(session)
+            with pytest.raises(StorageFailed):
+                await self._store.rewrite(session, failing)
+            assert StoredLog(self._store, session).lines(1, 10**9) == model.lines
+            await self._store.rewrite(session, lambda lines: rechained(lines, change))
+            found = StoredLog(self._store, session).lines(1, 10**9)
+            events = [decode(change(line)).event for line in model.lines]
+            assert [decode(line).event for line in found] == events
+            model.lines, model.stamp = found, None
+            await self._reopen(session)
+            self._indexer.put(model.recorder or pytest.fail("it was opened"))
+
+        self._run(run())
 
     @rule(session=consumes(logs))
     def delete(self, session: str) -> None:
