@@ -5,6 +5,7 @@ All functions block.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
@@ -16,7 +17,7 @@ from plugins.api.fact_values import Fact
 from plugins.facts.fact_log import DOCUMENT, recalled_fact
 from plugins.memory.sources.transcripts import document_of
 from sessions.attachments.attachment_refs import attachments_of_event
-from sessions.events.codec import TRAILER, InvalidLine, decode, encode_line, seq_of
+from sessions.events.codec import TRAILER, InvalidLine, decode, encode_line
 from sessions.events.errors import SessionsError
 from sessions.events.events import (
     ChangesUndone,
@@ -42,12 +43,20 @@ from sessions.events.events import (
 from sessions.state.transcript import ForkOrigin
 from sessions.store.header import read_header
 from sessions.store.protocols import START, LogReader
-from sessions.store.reading import verify_lines
 from sessions.store.rewriting import Change
 
-_HEAD = 160
-_REQUESTS = (b'"kind":"request_sent"', b'"kind":"request_repeated"')
-_RECALLED = b'"kind":"%s"' % kind_of(MemoryRecalled).encode()
+_ENVELOPE = re.compile(rb'\A\{"seq":([0-9]{1,19}),"at":"[^"]{20,30}","turn":(null|[0-9]+),"kind":"([a-z_]+)"')
+_MESSAGE = kind_of(MessageReceived).encode()
+_TELLING = frozenset(
+    kind_of(kind).encode()
+    for kind in (
+        *(MessageReceived, TurnStarted, TurnJoined, CommandAnswered, ChangesUndone, MemoryFlushed, ContextCompacted),
+        *(NoteAppended, SessionTitled, SessionOpened, SessionForked),
+    )
+)
+"""The kinds of events that have to be decoded: they say what came of messages, or belong to messages outside of a turn."""
+_REQUESTS = frozenset({b"request_sent", b"request_repeated"})
+_RECALLED = kind_of(MemoryRecalled).encode()
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,10 +123,12 @@ def _origin(logs: LogReader, session: str) -> ForkOrigin | None:
 
 
 def reached_in(logs: LogReader, session: str, chosen: Chosen) -> Reached:
-    """Return what an erasure reaches in a session. Raises UnknownSession, StorageFailed, JournalDamaged."""
+    """Return what an erasure reaches in a session, whose lines are verified when they are rewritten. Raises UnknownSession,
+    StorageFailed."""
     search = _Search(chosen)
     with logs.read(session) as lines:
-        verify_lines(lines, START, search)
+        for line in lines.forward(START):
+            search(line)
     return search.reached
 
 
@@ -137,6 +148,8 @@ class _Search:
         self._sections = dict[int, NoteSection]()
 
     def __call__(self, line: bytes) -> None:
+        if not self._is_relevant(line):
+            return
         with suppress(InvalidLine):
             recorded = decode(line)
             if self._is_reached(recorded):
@@ -144,6 +157,16 @@ class _Search:
                 self.reached.attachments |= {each.sha256 for each in attachments_of_event(recorded.event)}
                 self.reached.texts += _texts_of(recorded)
             self._look_for_notes(recorded)
+
+    def _is_relevant(self, line: bytes) -> bool:
+        """Return False, without decoding it, for a line that is certainly not reached and says nothing about what is."""
+        head = _ENVELOPE.match(line)
+        if head is None:
+            return False
+        seq, turn, kind = int(head[1]), head[2], head[3]
+        if seq <= self._chosen.upto or (turn != b"null" and int(turn) in self._turns):
+            return True
+        return seq in self._messages if kind == _MESSAGE and b'"edits":"' not in line else kind in _TELLING
 
     def _is_reached(self, recorded: Recorded) -> bool:
         seq, event = recorded.seq, recorded.event
@@ -227,9 +250,7 @@ class RecallEraser:
         self._facts = frozenset(facts)
 
     def __call__(self, line: bytes) -> bytes:
-        """Return a line without those passages; the same object if it has none."""
-        if line.find(_RECALLED, 0, _HEAD) < 0:
-            return line
+        """Return the line of a recall without those passages; the same object if it has none."""
         recorded = decode(line)
         assert isinstance(recorded.event, MemoryRecalled)
         hits = tuple(hit for hit in recorded.event.hits if not self._is_erased(hit))
@@ -248,17 +269,22 @@ class RecallEraser:
 class SessionEraser:
     """The changes to the lines of one session; `changed` has the seqs of lines that were changed."""
 
-    def __init__(self, seqs: Iterable[int], others: Iterable[Change]) -> None:
+    def __init__(self, seqs: Iterable[int], recalled: Change, scrubber: Change) -> None:
         self.changed: list[int] = []
         self._seqs = frozenset(seqs)
-        self._others = tuple(others)
+        self._recalled = recalled
+        self._scrubber = scrubber
 
     def __call__(self, line: bytes) -> bytes:
-        seq = seq_of(line)
+        head = _ENVELOPE.match(line)
+        if head is None:
+            raise InvalidLine("it does not begin like an event")
+        seq, kind = int(head[1]), head[3]
         after = tombstone(line) if seq in self._seqs else line
-        for other in self._others:
-            after = other(after)
-        if self.changed and any(line.find(mark, 0, _HEAD) >= 0 for mark in _REQUESTS):
+        if kind == _RECALLED:
+            after = self._recalled(after)
+        after = self._scrubber(after)
+        if self.changed and kind in _REQUESTS:
             after = without_hash(after)  # its context had what was erased
         if after is not line and after[:-TRAILER] != line[:-TRAILER]:
             self.changed.append(seq)

@@ -32,16 +32,18 @@ from gateway.conversations.erasure.fact_lines import ErasedFacts, FactEraser, fa
 from gateway.conversations.erasure.note_sections import erase_from_notes
 from gateway.conversations.erasure.text_scrubbing import TextScrubber
 from gateway.conversations.facts.fact_store import LOG as FACTS
+from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import SessionsError, UnknownSession
-from sessions.events.events import JournalErased
+from sessions.events.events import JournalErased, SessionTitled
 from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript
-from sessions.store.catalog import Catalog, SessionRow, listed_fields
+from sessions.store.catalog import Catalog, SessionRow
 from sessions.store.header import random_suffix
 from sessions.store.log_writer import stamp
-from sessions.store.protocols import Blobs, Lines, LogReader, Store
-from sessions.store.reading import StoredLog
+from sessions.store.protocols import START, Blobs, Lines, LogReader, Store
 from sessions.store.rewriting import Appended, rechained
+
+_TITLED = b'"kind":"session_titled"'
 
 log = structlog.get_logger("exuvia.erasures")
 
@@ -64,7 +66,7 @@ class ErasurePlan(msgspec.Struct, kw_only=True):
     def eraser(self, session: str, scrubber: TextScrubber) -> SessionEraser:
         """Return the changes to a session."""
         seqs = self.reached[session].seqs if session in self.reached else ()
-        return SessionEraser(seqs, [RecallEraser(self.reached, self.facts.ids), scrubber])
+        return SessionEraser(seqs, RecallEraser(self.reached, self.facts.ids), scrubber)
 
 
 class Erased(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,20 +262,21 @@ class Erasures:
 
 
 def _row_of(logs: LogReader, row: SessionRow) -> SessionRow | None:
-    """Return the row of a rewritten session; None if it cannot be read, which opening it reports. Blocks."""
-    transcript = Transcript()
+    """Return the row of a rewritten session, without a text that was erased; None if it cannot be read, which opening it
+    reports. Blocks."""
+    begun, title, last = Transcript(), row.title, None
     try:
-        for event in StoredLog(logs, row.session).events():
-            transcript = msgspec.structs.replace(evolve(transcript, event), stale=None)
-    except SessionsError:
+        with logs.read(row.session) as lines:
+            for line in lines.forward(START):
+                if not begun.beginning:
+                    begun = msgspec.structs.replace(evolve(begun, decode(line)), stale=None)
+                if line.find(_TITLED, 0, 160) >= 0 and isinstance(titled := decode(line).event, SessionTitled):
+                    title = titled.title
+                last = line
+        head = decode(last) if last is not None else None
+    except (SessionsError, InvalidLine):
         return None
-    return msgspec.structs.replace(
-        row,
-        head=transcript.head,
-        at=transcript.at,
-        size=0,
-        mtime_ns=0,
-        settled=False,
-        closed=transcript.closed is not None,
-        **listed_fields(transcript),
-    )
+    if head is None:
+        return None
+    changes = {"head": head.seq, "at": head.at, "title": title, "beginning": begun.beginning}
+    return msgspec.structs.replace(row, size=0, mtime_ns=0, settled=False, **changes)
