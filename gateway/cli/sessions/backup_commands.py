@@ -26,7 +26,7 @@ from gateway.support import logs
 from gateway.support.home import Home
 from gateway.support.printable import one_line
 
-NICE = 10
+NICE = 19
 """How much the backup yields to the gateway, which people wait for."""
 
 
