@@ -429,3 +429,18 @@ async def test_an_erasure_that_was_killed_is_finished_by_the_next_start(tmp_path
         await client.chat("And now?", session="new")
     assert places(home.root) == set()
     check_rest(home)
+
+
+@pytest.mark.parametrize("what", [["session", "main"], ["person", "owner"]])
+async def test_an_erased_conversation_is_gone_with_what_forks_share_with_it(tmp_path: Path, what: list[str]) -> None:
+    home = await a_home(tmp_path / "home")
+    done = await asyncio.to_thread(exuvia, "erase", *what, "--home", home.root, "--yes")
+    assert done.returncode == 0, done.stderr
+    async with gateway(home.root, settings=SETTINGS) as running:
+        client = await running.connect()
+        await client.chat("And now?", session="new")
+    assert places(home.root) == set()
+    assert not (home.sessions / f"{MAIN}.jsonl").exists()
+    assert (home.sessions / f"{OTHER}.jsonl").exists() == (what[0] == "session")
+    verified = await asyncio.to_thread(exuvia, "sessions", "verify", "--home", home.root)
+    assert verified.returncode == 0, verified.stdout

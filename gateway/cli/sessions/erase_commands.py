@@ -21,6 +21,9 @@ from gateway.support.stored_sessions import SessionUnknown, find_session, sessio
 from sessions.events.errors import HomeLocked
 from sessions.files.home_lock import HomeLock
 
+OF_PERSONS = "What the person wrote themselves: notes, facts that came from no conversation, schedules, and their addresses on channels."
+"""What `erase person` leaves."""
+
 
 def erase_message(call: Invocation, name: str, seq: int, *, person: str) -> int:
     """Erase a message of a session, which is named by its id or key. Raises SessionUnknown, SessionsError, OSError, and the
@@ -33,12 +36,25 @@ def erase_message(call: Invocation, name: str, seq: int, *, person: str) -> int:
 
 def erase_session(call: Invocation, key: str, *, person: str) -> int:
     """Erase all sessions of a key, and delete the conversation. Errors as for `erase_message`."""
+    return _report(call, _conversation_erased(call, key, person), f"The conversation {key} is erased")
+
+
+def erase_person(call: Invocation, person: str) -> int:
+    """Erase all conversations of a person, one after the other. Errors as for `erase_message`."""
+    keys = sorted({each.key for each in session_listings(session_logs(call.home)) if each.person == person})
+    if not keys:
+        raise SessionUnknown(f"{person} has no conversations; `exuvia sessions list` lists all sessions.")
+    receipts = [_conversation_erased(call, key, person) for key in keys]
+    erased = combined(receipts, [*(each for receipt in receipts for each in receipt.remains), OF_PERSONS])
+    return _report(call, erased, f"{len(keys)} conversations of {person} are erased")
+
+
+def _conversation_erased(call: Invocation, key: str, person: str) -> Erased:
     listings = [each for each in session_listings(session_logs(call.home)) if (each.key, each.person) == (key, person)]
     if not listings:
         raise SessionUnknown(f"{person} has no conversation {key!r}; `exuvia sessions list` lists all sessions.")
     parts = [(each.session, Chosen(upto=each.events)) for each in listings]
-    erased = _changed(call, {"session": key, "person": person}, parts, delete=True)
-    return _report(call, erased, f"The conversation {key} is erased")
+    return _changed(call, {"session": key, "person": person}, parts, delete=True)
 
 
 def _changed(call: Invocation, wanted: dict[str, object], parts: Sequence[tuple[str, Chosen]], *, delete: bool) -> Erased:

@@ -94,3 +94,16 @@ def erase_session(key: str, home: Path | None, as_json: bool, person: str) -> No
 
     call = invocation(existing_home(home), None, as_json=as_json)
     end(lambda: commands.erase_session(call, key, person=person))
+
+
+@erase.command("person")
+@click.argument("person", metavar="NAME")
+@home_option
+@json_option
+@_confirmation("This erases all conversations of the person, and the notes, facts and files that came of them.")
+def erase_person(person: str, home: Path | None, as_json: bool) -> None:
+    """Erase all conversations of the person NAME. A receipt says what remains."""
+    from gateway.cli.sessions import erase_commands as commands
+
+    call = invocation(existing_home(home), None, as_json=as_json)
+    end(lambda: commands.erase_person(call, person))

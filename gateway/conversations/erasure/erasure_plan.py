@@ -102,14 +102,15 @@ def family(logs: LogReader, sessions: Iterable[str], session: str, chosen: Chose
 
     The headers of all `sessions` are read, since a catalog that was rebuilt does not know the origins.
     """
-    origins = {name: origin for name in sessions if (origin := _origin(logs, name)) is not None}
+    known = set(sessions)
+    origins = {name: origin for name in known if (origin := _origin(logs, name)) is not None}
     found, waiting = dict[str, Chosen](), [(session, chosen)]
     while waiting:
         name, part = waiting.pop()
         if name in found or not part:
             continue
         found[name] = part
-        if (own := origins.get(name)) is not None:
+        if (own := origins.get(name)) is not None and own.session in known:  # else it was deleted
             waiting.append((own.session, part.shared(own.seq)))
         waiting += [(fork, part.shared(each.seq)) for fork, each in origins.items() if each.session == name]
     return found
