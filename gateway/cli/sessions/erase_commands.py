@@ -21,7 +21,7 @@ from gateway.support.stored_sessions import SessionUnknown, find_session, sessio
 from sessions.events.errors import HomeLocked
 from sessions.files.home_lock import HomeLock
 
-OF_PERSONS = "What the person wrote themselves: notes, facts that came from no conversation, schedules, and their addresses on channels."
+OF_PERSONS = "What the person wrote without a conversation: notes, imported facts, schedules, addresses on channels."
 """What `erase person` leaves."""
 
 
