@@ -36,6 +36,7 @@ frontend exuvia
 
 backend gateways
     balance leastconn
+    cookie gateway insert indirect nocache
     option redispatch
     option httpchk GET /readyz
     http-check expect status 200
@@ -90,7 +91,9 @@ class HaproxyBalancer:
     """HAProxy in a process of its own, used as an async context manager; `folder` is for its configuration."""
 
     def __init__(self, program: str, folder: Path, port: int, gateways: Sequence[int]) -> None:
-        servers = "\n".join(f"    server gw{number} 127.0.0.1:{each}" for number, each in enumerate(gateways, 1))
+        servers = "\n".join(
+            f"    server gw{number} 127.0.0.1:{each} cookie gw{number}" for number, each in enumerate(gateways, 1)
+        )
         self._configuration = folder / "haproxy.cfg"
         self._configuration.write_text(HAPROXY.format(address=f"127.0.0.1:{port}", servers=servers))
         self._program = program

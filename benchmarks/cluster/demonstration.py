@@ -18,10 +18,11 @@ from pathlib import Path
 from benchmarks.cluster.balancer import HaproxyBalancer, balancer
 from benchmarks.cluster.gateways import DATABASE, Cluster, Gateway, free_port
 from benchmarks.cluster.postgres_pair import PostgresPair
+from benchmarks.gateway_process import TOKEN
 
 WATCH_SECONDS = 0.2
 RESTART_SECONDS = 1.0
-_LINK = re.compile(r"http://127\.0\.0\.1:\d+/(#link=\S+)")
+_LINK = re.compile(r"http://127\.0\.0\.1:\d+/(#link=\w+\.(\d+)\.\S+)")
 
 
 class Demonstration:
@@ -33,10 +34,11 @@ class Demonstration:
 
     def describe(self) -> str:
         """Return what there is, and how to reach it."""
-        link = _LINK.search(self._cluster.gateways[0].log.read_text())
-        assert link is not None
+        links = [found for each in self._cluster.gateways if (found := _LINK.search(each.log.read_text()))]
+        link = max(links, key=lambda found: found[2])  # a gateway takes no link from before its start: the newest suits all
         return (
             f"\nOpen the console (the link works once, for 10 minutes):\n\n  http://{self._address}/{link[1]}\n\n"
+            f"or sign in with the token {TOKEN} (also after your gateway was killed)\n\n"
             f"{self._processes()}\n\n"
             "Kill what you like (kill -9 PID, kill -STOP PID): it is started again. Ctrl-C ends everything.\n"
         )
