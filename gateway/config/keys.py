@@ -425,8 +425,8 @@ def _about_store(store: StoreKeys, sources: Sources) -> list[str]:
         key = "store.url"
         raise ConfigRefused(f'{sources.place("store.kind")}: store.kind is "postgres", which needs {key}.', key=key)
     return [
-        f"{sources.place('store.kind')}: the database contains all logs; attachments, notes, the settings of plugins and"
-        " channels, and the catalog remain in the home, which needs a backup too."
+        f"{sources.place('store.kind')}: the database contains all logs and attachments; notes, secrets and the folders"
+        " of plugins and channels remain in the home, which needs a backup too."
     ]
 
 

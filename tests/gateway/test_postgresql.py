@@ -292,7 +292,7 @@ def test_the_configuration_says_what_is_not_in_the_database(tmp_path: Path) -> N
     file.write_text('[store]\nkind = "postgres"\nurl = "env:DATABASE_URL"\n')
     config = load_config(file, environment={"DATABASE_URL": "postgresql://me:hunter2222@db/chats"}, overrides={})
     (warning,) = config.warnings
-    assert "attachments, notes" in warning
+    assert "logs and attachments; notes" in warning
     assert "hunter2222" not in repr(config.store)
 
 
