@@ -341,5 +341,5 @@ class HandlesHooks(Protocol):
         ...
 
 
-GATEWAY_KEYS = frozenset({"kind", "mention", "pairing", "people", "messages_per_minute"})
+GATEWAY_KEYS = frozenset({"agent", "kind", "mention", "pairing", "people", "messages_per_minute"})
 """The keys of `[channels.NAME]` that the gateway reads itself."""

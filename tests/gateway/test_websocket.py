@@ -198,7 +198,7 @@ async def test_a_repeated_message_is_refused_while_the_ids_of_the_journal_cannot
     async with gateway(tmp_path) as g:
         client = await g.connect()
         with monkeypatch.context() as broken:
-            broken.setattr("sessions.catalog.sqlite_catalog.collect_receipts", fail)
+            broken.setattr("sessions.catalog.receipt_batches.collect_receipts", fail)
             await client.send("hi", id_="one")
             refused = await client.until_answered("one")
         assert (refused["type"], refused["code"]) == ("error", "storage_failed")
