@@ -374,8 +374,8 @@ def export_session(  # noqa: PLR0917 - click passes each option by its name
 @home_option
 @json_option
 def import_sessions(bundle: Path, home: Path | None, as_json: bool) -> None:
-    """Import the sessions of BUNDLE with the same bytes. It is verified first; a session that exists with other bytes is
-    refused. The gateway must be stopped. Exit code 1 if a session was refused."""
+    """Import the sessions of BUNDLE. They have the same bytes. It is verified first; a session that exists with other bytes
+    is refused. The gateway must be stopped. Exit code 1 if a session was refused."""
     from gateway.cli.sessions import bundle_commands
 
     end(lambda: bundle_commands.import_bundle(invocation(existing_home(home), None, as_json=as_json), bundle))
@@ -428,7 +428,7 @@ def delete_conversation(key: str, home: Path | None, person: str, facts: bool) -
 @config_option
 @json_option
 def show_retention(home: Path | None, file: Path | None, as_json: bool) -> None:
-    """List what the rules in [retention] would archive or delete now. Nothing is changed; the running gateway does it."""
+    """List what the rules in [retention] would do now. Nothing is changed; the running gateway does it."""
     from gateway.cli.sessions import session_changes
 
     end(lambda: session_changes.show_retention(invocation(existing_home(home), file, as_json=as_json)))

@@ -23,9 +23,9 @@ from gateway.cli.options import end, existing_home, home_at, home_option, invoca
 def backup(  # noqa: PLR0917 - click passes each option by its name
     target: str, home: Path | None, as_json: bool, with_secrets: bool, recipients: tuple[str, ...], verify: bool
 ) -> None:
-    """Back up the home to the folder DIR, or as a tar archive to the standard output. The gateway may be running. In DIR,
-    only what is new is copied, and verified; a crash leaves the previous backup whole. With --age, DIR gets an encrypted
-    archive each time. Exit code 1 if something is damaged or could not be read."""
+    """Back up the home. It is written to the folder DIR, or as a tar archive to the standard output. The gateway may be
+    running. In DIR, only what is new is copied, and verified; a crash leaves the previous backup whole. With --age, DIR gets
+    an encrypted archive each time. Exit code 1 if something is damaged or could not be read."""
     from gateway.cli.sessions import backup_commands as commands
 
     if verify:
@@ -63,7 +63,7 @@ def _confirmation(prompt: str) -> Callable[[Any], Any]:
 
 @click.group()
 def erase() -> None:
-    """Erase messages and conversations, with everything that came of them. The gateway may be running."""
+    """Erase what was said. The gateway may be running."""
 
 
 @erase.command("message")
@@ -74,8 +74,8 @@ def erase() -> None:
 @_whose
 @_confirmation("This erases the message, its answer, and the summaries, notes, facts and files that came of it.")
 def erase_message(session: str, seq: int, home: Path | None, as_json: bool, person: str) -> None:
-    """Erase the message SEQ of SESSION, as `exuvia sessions show` numbers it. Its turn, and what was made of it, is erased
-    too, also in forks. A receipt says what remains elsewhere."""
+    """Erase the message SEQ of SESSION. `exuvia sessions show` prints the numbers. Its turn, and what was made of it, is
+    erased too, also in forks. A receipt says what remains elsewhere."""
     from gateway.cli.sessions import erase_commands as commands
 
     call = invocation(existing_home(home), None, as_json=as_json)
@@ -89,7 +89,7 @@ def erase_message(session: str, seq: int, home: Path | None, as_json: bool, pers
 @_whose
 @_confirmation("This erases the conversation, and the notes, facts and files that came of it.")
 def erase_session(key: str, home: Path | None, as_json: bool, person: str) -> None:
-    """Erase the conversation KEY with all its sessions, also what forks share with it, and delete it."""
+    """Erase and delete the conversation KEY. What forks share with it is erased too."""
     from gateway.cli.sessions import erase_commands as commands
 
     call = invocation(existing_home(home), None, as_json=as_json)
