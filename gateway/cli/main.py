@@ -248,7 +248,8 @@ def status(home: Path | None, url: str | None, token: str | None, as_json: bool)
 @click.option("--person", metavar="NAME", help="Only what this person spent.")
 @json_option
 def show_usage(home: Path | None, file: Path | None, month: str | None, person: str | None, *, as_json: bool) -> None:
-    """Show what a month's requests to models cost, by person, agent, purpose, model and day. The gateway may be running."""
+    """Show what requests to models cost. A month is listed by person, agent, purpose, model and day. The gateway may be
+    running."""
     from gateway.cli.people import usage_commands
 
     end(lambda: usage_commands.usage(invocation(existing_home(home), file, as_json=as_json), month, person))
@@ -889,7 +890,7 @@ def run_schedule(schedule_id: str, home: Path | None) -> None:
 def import_source(
     program: str, path: Path, home: Path | None, file: Path | None, *, person: str | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Import conversations, notes, facts, schedules and skills of another program.
+    """Import what another program has. That is conversations, notes, facts, schedules and skills.
 
     KIND is the program, and PATH its folder, its database, or its export, which may be a .zip file. PATH is only read. The
     same import again adds only what is new. A gateway may be running."""
