@@ -265,8 +265,7 @@ def cluster() -> None:
 @config_option
 @json_option
 def show_cluster(home: Path | None, file: Path | None, *, as_json: bool) -> None:
-    """Show the gateways that share the database of the configuration, what each has, and their last beats. No gateway needs
-    to run. Exit code 1 if something should be looked at."""
+    """Show the gateways that share the database. For each: what it has, and its last beat. No gateway needs to run. Exit code 1 if something should be looked at."""
     from gateway.cli.sessions import store_commands
 
     end(lambda: store_commands.show_cluster(invocation(existing_home(home), file, as_json=as_json)))
@@ -759,7 +758,7 @@ def agents() -> None:
 @config_option
 @json_option
 def list_agents(home: Path | None, file: Path | None, *, as_json: bool) -> None:
-    """List the agents of the configuration, with their models, tools and workspaces."""
+    """List the agents. For each: its model, tools and workspace."""
     from gateway.cli.sessions import agent_commands as commands
 
     end(lambda: commands.list_agents(invocation(home_at(home), file, as_json=as_json)))
@@ -778,7 +777,7 @@ def route() -> None:
 @click.option("--sender", default="", metavar="NAME", help="The sender, by the channel's name of them.")
 @click.option("--person", default="", metavar="NAME", help="The person [the sender's, else the owner].")
 def explain_route(address: str, home: Path | None, file: Path | None, *, as_json: bool, sender: str, person: str) -> None:
-    """Say which agent answers in a new conversation with messages from ADDRESS, and why. ADDRESS is a channel, or
+    """Say which agent answers ADDRESS, and why. It is about new conversations. ADDRESS is a channel, or
     CHANNEL:CHAT, such as telegram:-1001234; `websocket` is the channel of the gateway's own clients."""
     from gateway.cli.sessions import agent_commands as commands
 

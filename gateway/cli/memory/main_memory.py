@@ -159,7 +159,7 @@ def edit_fact(
     importance: float | None,
     everywhere: bool | None,
 ) -> None:
-    """Edit the fact whose id begins with ID; the gateway must be stopped. It becomes a long-term fact, which is not
+    """Edit the fact whose id begins with ID. The gateway must be stopped. The fact becomes a long-term one, which is not
     distilled or merged any more."""
     from gateway.cli.memory import facts_commands
     from plugins.api.fact_values import FactChange
