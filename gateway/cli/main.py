@@ -265,7 +265,8 @@ def cluster() -> None:
 @config_option
 @json_option
 def show_cluster(home: Path | None, file: Path | None, *, as_json: bool) -> None:
-    """Show the gateways that share the database. For each: what it has, and its last beat. No gateway needs to run. Exit code 1 if something should be looked at."""
+    """Show the gateways that share the database. For each: what it has, and its last beat. No gateway needs to run. Exit
+    code 1 if something should be looked at."""
     from gateway.cli.sessions import store_commands
 
     end(lambda: store_commands.show_cluster(invocation(existing_home(home), file, as_json=as_json)))
