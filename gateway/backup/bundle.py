@@ -3,6 +3,7 @@ checks them. All functions block."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 import tempfile
@@ -17,6 +18,7 @@ from gateway.backup import verify_bundle
 from gateway.backup.manifest import BackupRefused
 from gateway.backup.verify_bundle import MANIFEST, SIGNATURE, SIGNER, SUMS, VERIFIER, digest, end_size, header
 from gateway.support.home import Home
+from gateway.support.storage import attachments_of
 from sessions.attachments.attachment_refs import digests_in
 from sessions.files.fsync import replace_file
 from sessions.store.log_writer import stamp
@@ -117,10 +119,10 @@ def archive_of(files: dict[str, bytes]) -> bytes:
 
 def _add_attachments(home: Home, named: Iterable[str], files: dict[str, bytes]) -> tuple[str, ...]:
     """Add the attachments with these hashes, and return those that are missing or altered."""
-    missing = []
+    missing, blobs = [], attachments_of(home)
     for sha256 in named:
         try:
-            content = (home.attachments / sha256).read_bytes()
+            content = asyncio.run(blobs.read(sha256))
         except FileNotFoundError:
             content = b""
         if digest(content) == sha256:

@@ -5,6 +5,7 @@ What is derived is left out, since the next start makes it again. All functions 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gateway.support.home import Home
-from gateway.support.storage import fact_logs, plugin_logs, plugins_with_logs, session_logs
+from gateway.support.storage import attachments_of, fact_logs, plugin_logs, plugins_with_logs, session_logs
 from sessions.store.reading import StoredLog
 
 _DERIVED = {"lock", "address", "held_up.json", "jobs", "models.json"}
@@ -59,10 +60,22 @@ def logs_of(home: Home) -> Iterator[HomeLog]:
 
 def files_of(home: Home, *, secrets: bool) -> Iterator[HomeFile]:
     """Yield the files that are no logs, in the order of their names, attachments first. Raises OSError."""
+    if home.database is not None:
+        yield from _attachments_of_database(home)
     top = sorted(name for name in os.listdir(home.root) if not _is_derived(name))
     for name in sorted(top, key=home.attachments.name.__ne__):
-        if secrets or name not in _SECRETS:
+        in_database = home.database is not None and name == home.attachments.name
+        if not in_database and (secrets or name not in _SECRETS):
             yield from _files_below(home, home.root / name, secrets=secrets)
+
+
+def _attachments_of_database(home: Home) -> Iterator[HomeFile]:
+    """Yield the attachments of a database, each as the copy in a file that the gateway serves too. Their records of who has
+    sent them are made again from the journals."""
+    blobs = attachments_of(home)
+    for digest in sorted({attachment.sha256 for _, attachment, _ in blobs.records()}):
+        if (place := asyncio.run(blobs.file(digest))) is not None:
+            yield HomeFile(f"{home.attachments.name}/{digest}", place, place.stat())
 
 
 def _is_derived(name: str) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,7 @@ from sessions.events.events import (
 from sessions.events.messages import Attachment
 from sessions.store.reading import StoredLog
 from tests.gateway.gateways import TOKEN, Frame, gateway
+from tests.servers.postgres_server import postgres_server
 from tests.waiting import until
 
 MAIN, FORK, OTHER = "20261120-090000-aaaaaa", "20261121-090000-bbbbbb", "20261121-100000-cccccc"
@@ -269,13 +272,18 @@ def places(home: Path) -> set[str]:
 
 def check_rest(home: Home) -> None:
     """Everything that was not erased is there, and every log verifies."""
+    check_logs(home)
+    assert (home.root / "workspace/memory/2026-11-20.md").read_text() == f"# Day\n\n- {KEPT}\n\nMine: {KEPT}\n"
+
+
+def check_logs(home: Home) -> None:
+    """What was not erased is in the logs, which verify."""
     logs = session_logs(home)
     for session in (MAIN, FORK, OTHER):
         StoredLog(logs, session).verify()
     main = list(StoredLog(logs, MAIN).events())
     texts = msgspec.json.encode([each.event for each in main]).decode()
     assert texts.count(KEPT) == 5
-    assert (home.root / "workspace/memory/2026-11-20.md").read_text() == f"# Day\n\n- {KEPT}\n\nMine: {KEPT}\n"
     assert KEPT in home.facts.read_text()
     assert [type(each.event).__name__ for each in main[:32]] == [
         type(event).__name__ for _, event in [*shared_story(_NO_FILES), *rest_of_main()]
@@ -444,3 +452,48 @@ async def test_an_erased_conversation_is_gone_with_what_forks_share_with_it(tmp_
     assert (home.sessions / f"{OTHER}.jsonl").exists() == (what[0] == "session")
     verified = await asyncio.to_thread(exuvia, "sessions", "verify", "--home", home.root)
     assert verified.returncode == 0, verified.stdout
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """An empty database."""
+    url = postgres_server().database()
+    yield url
+    postgres_server().drop(url)
+
+
+async def test_a_message_is_erased_from_a_database_and_a_backup_of_it_has_the_same_bytes(tmp_path: Path, url: str) -> None:
+    home = await a_home(tmp_path / "home")
+    copied = await asyncio.to_thread(exuvia, "store", "copy", "--from", home.root, "--to", url)
+    assert copied.returncode == 0, copied.stdout
+    for log in [*home.sessions.iterdir(), home.facts]:
+        log.unlink()
+    shutil.rmtree(home.attachments)
+    file = f'[agent]\nmodel = "scripted:echo"\n[store]\nkind = "postgres"\nurl = "{url}"\n'
+    (home.root / "config.toml").write_text(file)
+    before = await asyncio.to_thread(exuvia, "backup", tmp_path / "before", "--home", home.root)
+    assert before.returncode == 0, before.stderr
+    restored = await asyncio.to_thread(exuvia, "restore", tmp_path / "before", "--home", tmp_path / "old")
+    assert restored.returncode == 0, restored.stderr
+    assert len([path for path in (tmp_path / "old/attachments").iterdir() if path.is_file()]) == 3
+    async with gateway(home.root, file=file) as running:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        wanted = {"session": "main", "message": MESSAGE}
+        async with running.http.post(f"{running.url}/api/erasures", json=wanted, headers=headers) as response:
+            assert response.status == 200, await response.text()
+            receipt = await response.json()
+        assert (receipt["sessions"], receipt["facts"], receipt["attachments"]) == (3, 3, 3)
+        client = await running.connect()
+        await client.chat("And now?")
+    assert places(home.root) == set()
+    there = Home(tmp_path / "there")
+    again = await asyncio.to_thread(exuvia, "store", "copy", "--from", url, "--to", there.root)
+    assert again.returncode == 0, again.stdout
+    assert places(there.root) == set()
+    check_logs(there)
+    backed = await asyncio.to_thread(exuvia, "backup", tmp_path / "backup", "--home", home.root)
+    assert backed.returncode == 0, backed.stderr
+    restored = await asyncio.to_thread(exuvia, "restore", tmp_path / "backup", "--home", tmp_path / "restored")
+    assert restored.returncode == 0, restored.stderr
+    for log in [*there.sessions.iterdir(), there.facts]:
+        assert (tmp_path / "restored" / log.relative_to(there.root)).read_bytes() == log.read_bytes()
