@@ -178,6 +178,7 @@ def other_story() -> Story:
     """A session that recalled what is erased."""
     hits = (
         RecalledHit(path=f"sessions/{MAIN}.jsonl", lines=(8, 17), digest="x", text=canary("message"), score=1.0),
+        RecalledHit(path=f"sessions/{MAIN}.jsonl", lines=(8, 17), digest="p", text=canary("message")[4:18], score=1.0),
         RecalledHit(path="memory/2026-11-20.md", lines=(1, 2), digest="y", text=f"Noted: {FLUSHED}", score=0.9),
         RecalledHit(path="facts.jsonl", lines=(2, 2), digest="f-erased", text=canary("fact"), score=0.8),
         RecalledHit(path=f"sessions/{MAIN}.jsonl", lines=(2, 5), digest="z", text=KEPT, score=0.7),
@@ -284,6 +285,7 @@ def check_logs(home: Home) -> None:
     main = list(StoredLog(logs, MAIN).events())
     texts = msgspec.json.encode([each.event for each in main]).decode()
     assert texts.count(KEPT) == 5
+    assert texts.count('"sha256":"aaaa') == 1  # of the request before
     assert KEPT in home.facts.read_text()
     assert [type(each.event).__name__ for each in main[:32]] == [
         type(event).__name__ for _, event in [*shared_story(_NO_FILES), *rest_of_main()]
