@@ -472,9 +472,9 @@ class Switchboard:
     async def _emptied(self, name: Name) -> AsyncIterator[None]:
         """Keep the sessions of a key closed while the block runs; its clients stay subscribed, and new messages wait.
 
-        Raises Conflict if a turn runs in it, or a message waits for one.
+        Raises Conflict if a turn runs in it, or a message waits for one, OwnedElsewhere if another gateway has it.
         """
-        async with self._lock(name):
+        async with self._lock(name), self._claimed(name):
             chat = self._chats.get(name)
             if chat is not None:
                 self._require_idle(chat)
