@@ -19,6 +19,8 @@ from gateway.support.home import Home
 from tests.gateway.test_backups import exuvia
 from tests.gateway.test_erasures import FORK, MAIN, OTHER, a_home
 
+pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen, which signs bundles")
+
 BARE = {"PATH": "/nonexistent", "HOME": "/nonexistent"}
 """An environment without programs."""
 
