@@ -84,7 +84,7 @@ def decoded(data: bytes, type_: type[T]) -> T:
 def _leniently(data: bytes, type_: type[T]) -> T:
     """Decode JSON with what msgspec refuses: lone surrogates, NaN, and bytes that are not UTF-8."""
     try:
-        return msgspec.convert(json.loads(data.decode("utf-8", "replace"), object_pairs_hook=_object), type_)
+        return msgspec.convert(_without_surrogates(json.loads(data.decode("utf-8", "replace"))), type_)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except msgspec.ValidationError as error:
@@ -93,8 +93,14 @@ def _leniently(data: bytes, type_: type[T]) -> T:
         raise ValueError("it is not valid JSON") from error
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {replace_surrogates(name): value for name, value in pairs}
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, list):
+        return [_without_surrogates(each) for each in value]
+    if isinstance(value, dict):
+        return {replace_surrogates(name): _without_surrogates(each) for name, each in value.items()}
+    return value
 
 
 def texts_of(content: object) -> list[str]:
