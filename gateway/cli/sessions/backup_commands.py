@@ -26,14 +26,10 @@ from gateway.support import logs
 from gateway.support.home import Home
 from gateway.support.printable import one_line
 
-NICE = 19
-"""How much the backup yields to the gateway, which people wait for."""
-
 
 def back_up_home(call: Invocation, target: str, *, recipients: Sequence[str], with_secrets: bool) -> int:
     """Back up a home to a folder, to an encrypted archive in it, or to standard output. Raises BackupRefused, OSError,
     SessionsError."""
-    os.nice(NICE)
     if target == "-":
         with _encrypted(recipients, sys.stdout.buffer) as out:
             done = stream_backup(call.home, out, _now, with_secrets=with_secrets)

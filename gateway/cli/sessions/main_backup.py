@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import click
 
 from gateway.cli.options import end, existing_home, home_at, home_option, invocation, json_option
+
+NICE = 19
+"""How much a backup yields to the gateway, which people wait for."""
 
 
 @click.command()
@@ -26,6 +30,7 @@ def backup(  # noqa: PLR0917 - click passes each option by its name
     """Back up the home. It is written to the folder DIR, or as a tar archive to the standard output. The gateway may be
     running. In DIR, only what is new is copied, and verified; a crash leaves the previous backup whole. With --age, DIR gets
     an encrypted archive each time. Exit code 1 if something is damaged or could not be read."""
+    os.nice(NICE)  # before the imports, which take longer than a small backup
     from gateway.cli.sessions import backup_commands as commands
 
     if verify:
