@@ -51,7 +51,7 @@ _TELLING = frozenset(
     kind_of(kind).encode()
     for kind in (
         *(MessageReceived, TurnStarted, TurnJoined, CommandAnswered, ChangesUndone, MemoryFlushed, ContextCompacted),
-        *(NoteAppended, SessionTitled, SessionOpened, SessionForked),
+        *(NoteAppended, SessionTitled, SessionOpened, SessionForked, MessageImported, ReplyImported),
     )
 )
 """The kinds of events that have to be decoded: they say what came of messages, or belong to messages outside of a turn."""
