@@ -92,7 +92,7 @@ def test_each_benchmark_runs_at_its_smallest(
     recorded.write_text("".join(json.dumps(line) + "\n" for line in recorded_session(12)))
     monkeypatch.setattr(pruning, "DATA", recorded)
     monkeypatch.setattr(compacting, "WINDOWS", (8_000, 32_000))
-    if name == "appending":
+    if name in ("appending", "many-sessions"):
         monkeypatch.setenv("DATABASE_URL", postgres_server().database())
     tiny = Setting(
         folder=tmp_path,

@@ -397,7 +397,7 @@ class StoreMachine(RuleBasedStateMachine):
         changed = place % len(model.lines) if model.lines else 0
 
         def change(line: bytes) -> bytes:
-            return line.replace(b"x", b"y") if line.startswith(b'{"seq":%d,' % (changed + 1)) else line
+            return line.replace(b"xx", b"yy") if line.startswith(b'{"seq":%d,' % (changed + 1)) else line
 
         def failing(lines: Lines) -> Iterator[bytes]:
             yield from itertools.islice(rechained(lines, change), 1)

@@ -62,6 +62,7 @@ def test_the_built_ins_are_all_there_and_nothing_is_refused() -> None:
     assert list(hooks.memory_backends()) == ["local", "chroma", "qmd"]
     assert (list(hooks.summarizers()), list(hooks.flushes())) == (["model_summary", "extract"], ["memory_flush"])
     assert set(hooks.commands()) == {
+        "agent",
         "approvals",
         "approve",
         "archive",
@@ -93,6 +94,7 @@ def test_the_built_ins_are_all_there_and_nothing_is_refused() -> None:
         "title",
         "revert",
         "skills",
+        "spawn",
         "status",
         "stop",
         "temperature",

@@ -17,7 +17,8 @@ from plugins.support.workspace import FOLDER, MAIN, own_note
 from plugins.tools.file_target import FileChanged, open_target
 
 _MARK = re.compile(r"<!-- exuvia [0-9a-f]{16} -->")
-_ITEM = re.compile(r"\s*[-*+] +(.*?)(?: \([^()]*, \d{4}-\d{2}-\d{2}\))?\s*\Z")
+_BULLETS = ("- ", "* ", "+ ")
+_AUTHOR = re.compile(r" \([^()]*, \d{4}-\d{2}-\d{2}\)")
 _SHORTEST_ITEM = 3
 
 
@@ -83,13 +84,22 @@ def _without_section(content: str, section: NoteSection) -> str:
     return f"{before}\n\n{after}" if before and after else f"{before or after}".rstrip("\n") + "\n" * bool(before or after)
 
 
+def _item_of(line: str) -> str:
+    """Return the text of an item of a list without its author and date, in words separated by single spaces; "" if the line
+    is none."""
+    text = line.strip()
+    if not text.startswith(_BULLETS):
+        return ""
+    told, _, author = text.rpartition(" (")
+    return " ".join((told if _AUTHOR.fullmatch(f" ({author}") else text)[len(_BULLETS[0]) :].split())
+
+
 def _without_items(content: str, text: str) -> str:
     """Return a note without the items that a message asked to remember."""
     said = " ".join(text.split()).casefold()
 
     def is_said(line: str) -> bool:
-        found = _ITEM.match(line)
-        item = " ".join(found[1].split()).casefold() if found else ""
+        item = _item_of(line).casefold()
         return len(item) >= _SHORTEST_ITEM and item in said
 
     return "".join(line for line in content.splitlines(keepends=True) if not is_said(line))
