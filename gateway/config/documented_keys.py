@@ -45,7 +45,7 @@ def documented_keys() -> tuple[DocumentedKey, ...]:
     """Return the keys of the example. The settings of a kind of channel do not have the key `kind`. Blocks."""
     keys, section, above = [], "", ""
     for line in EXAMPLE.read_text(encoding="utf-8").splitlines():
-        if header := re.fullmatch(r"#?\[+([^]]+)\]+", line):
+        if header := re.fullmatch(r"#?\[{1,2}([^][]+)\]{1,2}", line):
             section = header[1]
         elif (key := KEY_LINE.match(line)) and not _repeats_kind(section, key[2]):
             written = line[key.end() :]

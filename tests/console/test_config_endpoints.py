@@ -75,6 +75,8 @@ async def test_every_key_has_its_sentence_its_default_and_its_value(tmp_path: Pa
     templates = {f"{table['name']}.{key['name']}" for table in report["templates"] for key in table["keys"]}
     for key in documented_keys():
         section, *below = split_key(key.section)
+        if section == "routes":  # a list of tables, which is edited in the file
+            continue
         named = section in ("agents", "people", "mcp", "mcp_access", "channels", "prices", "budgets")
         path = ".".join((section, *below[1:], key.name)) if named else f"{key.section}.{key.name}"
         assert path in (templates if named else found), path
