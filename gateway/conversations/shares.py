@@ -16,6 +16,7 @@ from typing import Any, Self, TypeAlias
 import msgspec
 
 from gateway.protocol.slash_commands import parse_command
+from sessions.events.child_results import is_handed
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.events import (
     MessageImported,
@@ -221,7 +222,8 @@ def _shown(  # noqa: PLR0911 - one arm for each kind
     files = [_file(each, with_hash=made.files) for each in _files_of(recorded, made)]
     match event:
         case MessageReceived() as message if parse_command(message.text) is None:
-            return {"kind": "message_received", "text": message.text, "attachments": files}
+            handed = {"client": message.client} if is_handed(message) else {}
+            return {"kind": "message_received", "text": message.text, "attachments": files, **handed}
         case MessageImported() as imported:
             return {"kind": "message_imported", "text": imported.text, "attachments": files}
         case ReplyImported() as imported_reply:

@@ -90,7 +90,8 @@ class Output(_Frame, tag="output", frozen=True, kw_only=True):
 
 class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A key's current session, its last seq, the time of its last event (RFC 3339) and its title, or the beginning of its
-    first message; `question` is the seq of the oldest open question about a tool call."""
+    first message; `question` is the seq of the oldest open question about a tool call, `parent` the key of the conversation
+    that started this one as a subagent."""
 
     session: str
     session_id: str
@@ -99,6 +100,12 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     beginning: str = ""
     question: int | None = None
+    parent: str = ""
+
+    @property
+    def key(self) -> str:
+        """The key."""
+        return self.session
 
 
 class Paused(_Frame, tag="paused", frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ import msgspec
 from gateway.support.errors import GatewayError
 from gateway.support.sentences import call_line, ending_sentence
 from plugins.support.workspace import OWNER
+from sessions.events.child_results import child_of, result_in
 from sessions.events.codec import InvalidLine, decode, is_complete_line
 from sessions.events.errors import SessionsError
 from sessions.events.events import (
@@ -103,6 +104,8 @@ def find_session(logs: LogReader, name: str, person: str | None = None) -> Store
 def entry_of(event: Recorded) -> Entry | None:  # noqa: PLR0911 - one arm for each kind
     """Return an event as an entry for display; None for events that are internal to the gateway."""
     match event.event:
+        case MessageReceived(text=text) as message if child := child_of(message):
+            return _entry(event, "subagent", result_in(text), child)
         case MessageReceived(text=text, client=client, attachments=attachments):
             return _entry(event, "person", text_with_attachments(text, attachments), client)
         case MessageImported(text=text, attachments=attachments):

@@ -16,6 +16,7 @@ from prompt_toolkit.history import History
 from gateway.protocol.client_frames import CommandLine, SessionSummary
 from gateway.support.printable import one_line
 from gateway.terminal.local_commands import OWN_COMMANDS
+from plugins.support.text.nesting import nested
 
 KEPT = 1000
 """The number of entries that the file keeps, newest first."""
@@ -131,11 +132,11 @@ class Completions(Completer):
             yield from self._names(name)
         elif name == "/switch":
             wanted = argument.casefold()
-            for each in self._sessions():
+            for depth, each in nested(self._sessions()):
                 name = each.title or each.beginning
                 if wanted in f"{each.session} {name}".casefold():
                     meta = f"{_day(each.at)}{', waits for your answer' if each.question is not None else ''}"
-                    title = one_line(name or each.session, 60)
+                    title = f"{'  ' * (depth - 1)}{'└ ' if depth else ''}{one_line(name or each.session, 60)}"
                     yield Completion(each.session, -len(argument), display=title, display_meta=meta)
         elif name == "/attach":
             yield from self._paths.get_completions(Document(argument), complete_event)

@@ -13,6 +13,7 @@ from gateway.terminal.client.signals import Connected, Disconnected, Earlier, Ha
 from gateway.terminal.pictures.shown_pictures import CaptionedStream, captioned, files_of
 from gateway.terminal.renderer import PROMPT, Renderer
 from gateway.terminal.shown_calls import FinishedCall, FinishedThought, ShownCalls
+from sessions.events.child_results import child_of, is_handed, parent_of, result_in
 from sessions.events.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -237,6 +238,8 @@ class Screen:
         asked = [at for at, each in enumerate(shown) if isinstance(each.event, MessageReceived | MessageImported)]
         for each in shown[asked[-EARLIER_EXCHANGES:][0] :] if asked else ():
             match each.event:
+                case MessageReceived() as message if is_handed(message):
+                    self._handed(message, EARLIER_LINES)
                 case MessageReceived() | MessageImported():
                     self._renderer.dim(f"{PROMPT}{_shortened(printable(each.event.text), EARLIER_LINES)}")
                     for file in files_of(each.event):
@@ -258,6 +261,8 @@ class Screen:
     ) -> None:
         turn, event = recorded.turn, recorded.event
         match event:
+            case MessageReceived() as message if is_handed(message):
+                self._handed(message, UNFOLDED_LINES)
             case MessageReceived():
                 if not ours:
                     client = "another terminal" if event.client == CLIENT else one_line(event.client, 40) or "elsewhere"
@@ -326,6 +331,16 @@ class Screen:
                 pass
             case _:
                 assert_never(event)
+
+    def _handed(self, message: MessageReceived, most: int) -> None:
+        """Show the result of a subagent, or a subagent's task, set apart from what a person has said."""
+        if child := child_of(message):
+            heading, text = f"the subagent {child} reports (/switch {child} shows its work):", result_in(message.text)
+        else:
+            heading, text = f"the task of this subagent, from {parent_of(message)}:", message.text
+        self._renderer.dim(f"┌─ {one_line(heading, 200)}")
+        for line in _shortened(printable(text), most).split("\n"):
+            self._renderer.dim(f"│  {line}".rstrip())
 
     def _show_running(self) -> None:
         self._renderer.running(self._calls.tail() if self._verbose != self._toggled else "")

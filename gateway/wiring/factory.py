@@ -24,6 +24,7 @@ from gateway.conversations.notes.day_notes import DayNotes, PendingNotes
 from gateway.conversations.notes.memory_writer import ExplicitMemory
 from gateway.conversations.notes.workspace_memory import IndexTrigger
 from gateway.conversations.routing.chat import Chat
+from gateway.conversations.routing.child_tools import tools_of_session
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.session_updates import SessionUpdates
 from gateway.conversations.turn.answering import ReplyRequester
@@ -101,7 +102,8 @@ class ConversationFactory:
         dependencies.delivery.opened(recorder)
         dependencies.titles.opened(recorder)
         dependencies.updates.opened(chat, recorder)
-        dependencies.command_services.subagents.opened(chat, recorder)
+        tools = tools_of_session(dependencies.tools, transcript.parent)
+        dependencies.command_services.subagents.opened(chat, recorder, tools)
         meter = SessionMeter(recorder, dependencies.counters)
         streaming = StreamingReplies(meter.first_text_observer(chat.notify), chat.notify)
         dependencies.activity.opened(recorder, streaming)
@@ -122,7 +124,7 @@ class ConversationFactory:
 
         return Conversation(
             recorder,
-            turn=self._turn(recorder, streaming, inbox=inbox, models=models, compacting=compacting, gate=gate),
+            turn=self._turn(recorder, tools, streaming, inbox=inbox, models=models, compacting=compacting, gate=gate),
             compacting=compacting,
             inbox=inbox,
             commands=dependencies.commands,
@@ -166,6 +168,7 @@ class ConversationFactory:
     def _turn(
         self,
         recorder: Recorder,
+        tools: Mapping[str, Tool],
         streaming: StreamingReplies,
         *,
         inbox: Inbox,
@@ -186,21 +189,21 @@ class ConversationFactory:
         return Turn(
             recorder,
             answering=answering,
-            preparation=self._preparation(recorder, models),
-            calls=ToolCalls(recorder, dependencies.tools, dependencies.attachments, gate, streaming),
+            preparation=self._preparation(recorder, tools, models),
+            calls=ToolCalls(recorder, tools, dependencies.attachments, gate, streaming),
             inbox=inbox,
             models=models,
             config=self._config,
         )
 
-    def _preparation(self, recorder: Recorder, models: SessionModels) -> TurnPreparation:
+    def _preparation(self, recorder: Recorder, tools: Mapping[str, Tool], models: SessionModels) -> TurnPreparation:
         dependencies, services = self._dependencies, self._dependencies.command_services
         return TurnPreparation(
             recorder,
             self._config,
             models=models,
-            tools=dependencies.tools,
+            tools=tools,
             notes=LoadedNotes(recorder, dependencies.notes, services.skills, self._config),
-            explicit_memory=ExplicitMemory(recorder, services.memory_writer, dependencies.tools),
+            explicit_memory=ExplicitMemory(recorder, services.memory_writer, tools),
             recall=Recall(recorder, services.memory, services.facts, self._config),
         )

@@ -20,7 +20,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     seq: int
     at: str
-    who: Literal["person", "assistant", "tool", "gateway"]
+    who: Literal["person", "assistant", "tool", "gateway", "subagent"]
     text: str
     of_command: bool = False
 
@@ -136,6 +136,7 @@ class ConversationEntry(msgspec.Struct, frozen=True, kw_only=True):
         pinned: It is pinned in lists.
         archived: It is archived.
         running: A turn runs in it.
+        parent: The key of the conversation that started it as a subagent, or "".
     """
 
     key: str
@@ -144,6 +145,7 @@ class ConversationEntry(msgspec.Struct, frozen=True, kw_only=True):
     pinned: bool = False
     archived: bool = False
     running: bool = False
+    parent: str = ""
 
 
 class JobEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -923,8 +925,12 @@ class ConversationView(Protocol):
         """
         ...
 
-    async def spawn(self, task: str) -> str:
+    async def spawn(self, task: str, tools: Sequence[str] | None = None) -> str:
         """Start a subagent with a task, whose result comes as a message, and return the key of its conversation.
+
+        Args:
+            task: The task.
+            tools: The names of the only tools of this conversation that it has; `*` matches any text. None for all.
 
         Raises:
             CommandFailed: It is not possible.

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from plugins.api.command import CommandFailed, CommandTime, ConversationEntry, ConversationView
 from plugins.commands.markdown import code
+from plugins.support.text.nesting import nested
 
 LISTED = 20
 """The number of conversations that are listed."""
@@ -20,14 +21,15 @@ class Sessions:
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """List the newest conversations, pinned ones first; archived ones only if they are searched for."""
+        """List the newest conversations, pinned ones first, and subagents below the conversation that has started them.
+        Archived ones are listed only if they are searched for."""
         words = argument.casefold().split()
         every = await conversation.conversations()
         found = [each for each in every if _has(each, words) if words or not each.archived]
         if not found:
             return "No conversation has these words." if words else "There are no conversations."
-        newest = sorted(found, key=lambda each: (each.pinned, each.at), reverse=True)
-        lines = [_line(each, conversation) for each in newest[:LISTED]]
+        newest = nested(sorted(found, key=lambda each: (each.pinned, each.at), reverse=True))
+        lines = [f"{'  ' * depth}{_line(each, conversation)}" for depth, each in newest[:LISTED]]
         more = len(found) - len(lines)
         return "\n".join([*lines, *([f"- and {more:,} more"] if more else [])])
 

@@ -12,6 +12,7 @@ from plugins.commands.markdown import code
 from plugins.support.suggestions import did_you_mean
 
 _NAMED = re.compile(r"[^\s:]+:\S+")
+_TOOLS = re.compile(r"(?:--|—)tools(?:=| +)(\S+)(?: +|\n|\Z)")  # some keyboards join two hyphens
 _NUMBER = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?")
 
 MODELS_LISTED = 30
@@ -88,15 +89,22 @@ class Spawn:
     """The `/spawn` command, which gives a task to a subagent."""
 
     name: ClassVar[str] = "spawn"
-    usage: ClassVar[str] = "/spawn TEXT"
+    usage: ClassVar[str] = "/spawn [--tools NAME,…] TEXT"
     summary: ClassVar[str] = "Give a task to a subagent, which works at the same time; its result comes as a message."
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Start the subagent, and answer with the key of its conversation."""
+        """Start the subagent, and answer with the key of its conversation.
+
+        `--tools` before the task names the only tools that it has; `--tools none` leaves it none.
+        """
         if not argument:
             raise CommandFailed("Write /spawn and the task.")
-        return f"The subagent {code(await conversation.spawn(argument))} works on it. Its result comes as a message."
+        tools, task = None, argument
+        if (option := _TOOLS.match(argument)) is not None:
+            tools, task = tuple(filter(None, option[1].split(","))), argument[option.end() :]
+            tools = () if tools == ("none",) else tools
+        return f"The subagent {code(await conversation.spawn(task, tools))} works on it. Its result comes as a message."
 
 
 class Stop:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from sessions.events.child_results import is_handed
 from sessions.events.events import (
     CommandAnswered,
     MessageReceived,
@@ -80,7 +81,7 @@ def ended_turns(events: Iterable[Recorded]) -> list[TurnText]:
                         ordinal=running,
                         first=min(taken, default=recorded.seq),
                         end=recorded.seq,
-                        asked="\n".join(message.text for message in taken.values()),
+                        asked="\n".join(message.text for message in taken.values() if not is_handed(message)),
                         answered="\n".join(answers),
                         group=any(message.chat == "group" for message in taken.values()),
                         replied=outcome in ("replied", "silent"),

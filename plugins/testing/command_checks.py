@@ -419,8 +419,8 @@ class StaticConversation:
     def stop_turn(self) -> bool:
         return self.running
 
-    async def spawn(self, task: str) -> str:
-        self.done.append(("spawn", task))
+    async def spawn(self, task: str, tools: Sequence[str] | None = None) -> str:
+        self.done.append(("spawn", task) if tools is None else ("spawn", task, tuple(tools)))
         return "main.sub.aaaaaa"
 
     def agents(self) -> Sequence[AgentEntry]:

@@ -37,11 +37,16 @@ class Succession(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
 
 
-class ChildOf(msgspec.Struct, frozen=True, kw_only=True):
-    """The session that started a subagent, and the seq of its `child_started` there."""
+class ChildOf(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The session that started a subagent, the seq of its `child_started` there, and the key of that conversation.
+
+    The subagent has no other tools of its agent than `tools`, patterns in which `*` matches any text; None if it has all.
+    """
 
     session: str
     seq: int
+    key: str = ""
+    tools: tuple[str, ...] | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -581,7 +586,8 @@ class ChildStarted(_Kind, tag="child_started", frozen=True, kw_only=True):
     """A subagent is to work on a `task` in the conversation `child`, and may use so many `tokens`.
 
     `origin` names the command or the tool call that started it. Its result comes as a message with the same `channel`,
-    `chat`, `reply_to` and `thread` as the one that asked for it.
+    `chat`, `reply_to` and `thread` as the one that asked for it. It has only the tools that match `tools`, or all of its
+    agent if that is None.
     """
 
     child: str
@@ -592,6 +598,7 @@ class ChildStarted(_Kind, tag="child_started", frozen=True, kw_only=True):
     chat: Literal["private", "group"]
     reply_to: str = ""
     thread: str = ""
+    tools: tuple[str, ...] | None = None
 
 
 ChildOutcome: TypeAlias = Literal["replied", "failed", "stopped", "over_budget"]

@@ -95,6 +95,7 @@ def begun_row(line: bytes) -> SessionRow | None:
         key=opened.key,
         person=opened.person,
         agent=opened.agent,
+        parent=opened.parent.key if opened.parent else "",
         opened_at=recorded.at,
         succeeds=opened.succeeds,
         head=1,

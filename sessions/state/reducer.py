@@ -10,6 +10,7 @@ from typing import assert_never
 
 import msgspec
 
+from sessions.events.child_results import child_of
 from sessions.events.codec import decode
 from sessions.events.events import (
     ApprovalAsked,
@@ -85,9 +86,6 @@ from sessions.state.view import recalled_message
 BEGINNING = 60
 """Maximum characters of the beginning of a session."""
 
-RESULT = "child:"
-"""The beginning of the `client` of a message with the result of a subagent."""
-
 _UNCOUNTED: dict[str, object] = {"last_usage": None}
 """Resets the last usage when the beginning of the view changes, because it describes the former view."""
 
@@ -125,7 +123,7 @@ def _changes(  # noqa: PLR0911, PLR0912, PLR0915 - one arm for each kind
         case MessageReceived():
             waiting = tuple(w for w in t.waiting if not (event.edits and event.edits in (w.message.id, w.message.edits)))
             received = WaitingMessage(seq=recorded.seq, message=event)
-            said = "" if event.client.startswith(RESULT) else event.text
+            said = "" if child_of(event) else event.text
             named = {"channel": t.channel or event.channel, "beginning": t.beginning or _beginning(said)}
             return {"waiting": (*waiting, received), "used": recorded.at, **named}
         case MessageImported():

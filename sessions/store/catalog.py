@@ -47,7 +47,8 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     The rest is for lists of conversations: `title` is empty if there is none, `beginning` is that of the first message,
     `replied` the seq of the newest answer, `used` the time of the newest message or answer, `origin` the session that a fork
-    continues, `channel` where the conversation began, empty for `websocket`, `agent` the agent that answers.
+    continues, `channel` where the conversation began, empty for `websocket`, `agent` the agent that answers, `parent` the
+    key of the conversation that started it as a subagent.
     """
 
     session: str
@@ -70,6 +71,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     used: str = ""
     beginning: str = ""
     agent: str = MAIN_AGENT
+    parent: str = ""
 
     @property
     def name(self) -> Name:
@@ -103,6 +105,7 @@ def listed_fields(transcript: Transcript) -> dict[str, Any]:
         "origin": transcript.origin,
         "beginning": transcript.beginning,
         "agent": transcript.agent,
+        "parent": transcript.parent.key if transcript.parent else "",
         "channel": "" if transcript.channel == WEBSOCKET else transcript.channel,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -347,6 +348,18 @@ async def test_the_agent_and_the_subagents_of_a_conversation_are_shown(tmp_path:
             await expect(asides.filter(has_text="The agent work answers here")).to_have_count(1)
             await expect(asides.filter(has_text="works on a task")).to_contain_text("The subagent main.sub.")
             await expect(asides.filter(has_text="has ended")).to_have_count(1)
+            result = visit.page.get_by_role("article", name="Result of a subagent")
+            await expect(result.locator(".prose")).to_contain_text("Count the books.")
+            await expect(visit.page.get_by_role("article", name="You")).to_have_text(
+                [re.compile("/agent"), re.compile("/spawn")]
+            )
+            below = visit.page.locator(".sessions .child")
+            await expect(below).to_have_text("Count the books.")
+            await result.get_by_role("link", name="Open its conversation").click()
+            await expect(visit.page.get_by_role("article", name="Task of this subagent")).to_contain_text("Count the books.")
+            await expect(below.get_by_role("link")).to_have_attribute("aria-current", "page")
+            assert await faults(visit.page) == []
+            await visit.page.get_by_role("link", name="Open the conversation that has asked").click()
             if os.environ.get("SHOWN"):
                 await visit.page.screenshot(path=os.environ["SHOWN"])
 

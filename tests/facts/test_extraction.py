@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from plugins.api.fact_values import Fact
 from plugins.facts import distillation, extraction
 from plugins.facts.distillation import BATCH, TokenBudget, owners_due, parse_distillation
-from plugins.facts.ended_turns import TurnText
+from plugins.facts.ended_turns import TurnText, ended_turns
 from plugins.facts.extraction import may_contain_facts, parse_extraction
 from plugins.facts.fact_events import FactsDistilled, FactsExtracted, FactsWritten
 from plugins.facts.model_answers import prompt_budget
 from plugins.policies.languages.prompts import language
+from sessions.events.events import Event, MessageReceived, Recorded, TurnEnded, TurnStarted
 from sessions.events.tokens import estimate
 from tests.facts.samples import NOW, ago, build_book, fact
 
@@ -43,6 +44,27 @@ def test_a_turn_that_was_not_answered_asks_no_model_and_a_sentence_does() -> Non
     assert may_contain_facts(turn("My favourite language is Rust."))
     assert may_contain_facts(turn(f"We deploy on Fridays. Why this?\n{TRACE}"))
     assert not may_contain_facts(turn("My favourite language is Rust.", replied=False))
+
+
+def test_what_a_subagent_reports_is_nothing_that_the_person_has_said() -> None:
+    def message(client: str, text: str) -> MessageReceived:
+        return MessageReceived(
+            id=text, client=client, sender="owner", channel="websocket", chat="private", text=text, attachments=()
+        )
+
+    events: list[Event] = [
+        message("console", "My favourite language is Rust."),
+        message("child:main.sub.abc123", "The person's favourite language is PHP."),
+        TurnStarted(takes=(1, 2), provider="a", model="b", window=9, reserve=1),
+        TurnEnded(outcome="replied", millis=1),
+        message("parent:main", "My favourite language is PHP."),
+        TurnStarted(takes=(5,), provider="a", model="b", window=9, reserve=1),
+        TurnEnded(outcome="replied", millis=1),
+    ]
+    turns = ended_turns(
+        Recorded(seq=seq, at="2026-11-21T12:00:00.000Z", turn=1, event=event) for seq, event in enumerate(events, 1)
+    )
+    assert [each.asked for each in turns] == ["My favourite language is Rust.", ""]
 
 
 def test_the_exchange_is_data_without_its_traces_and_cannot_end_its_fence() -> None:

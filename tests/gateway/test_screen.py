@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.conversations.routing.subagents import ChildResult, result_text
 from gateway.protocol.client_frames import Deleted, Delta, Output, Reasoning, Refusal, RemovedCount, Settings, Welcome
 from gateway.support.printable import one_line, printable
 from gateway.support.sentences import call_line, returned_line
@@ -18,6 +19,7 @@ from gateway.terminal.screen import CLIENT, Page, Screen
 from gateway.terminal.shown_calls import ShownCalls
 from sessions.events.events import (
     CallRef,
+    ChildStarted,
     CommandAnswered,
     CompactionBegan,
     ContextCompacted,
@@ -326,3 +328,26 @@ def test_no_text_of_a_model_moves_the_cursor_or_turns_the_direction(text: str) -
 def test_one_line_is_never_longer_than_its_limit() -> None:
     assert one_line("a\nb\tc\x1b d", 100) == "a b c d"
     assert one_line("abcdef", 4) == "abc…"
+
+
+def test_the_result_of_a_subagent_does_not_look_like_a_message_of_a_person() -> None:
+    started = ChildStarted(child="main.sub.abc123", task="Count.", origin="o", tokens=9, channel="websocket", chat="private")
+    result = ChildResult(session="s", seq=3, outcome="replied", text="two\nbooks")
+    text = result_text(started, result)
+    for ours in (True, False):
+        received = happened(told("child:main.sub.abc123", text), None)
+        assert shown(received, ours=ours).splitlines() == [
+            "┌─ the subagent main.sub.abc123 reports (/switch main.sub.abc123 shows its work):",
+            "│  Task: Count.",
+            "│",
+            "│  two",
+            "│  books",
+        ]
+    task = shown(happened(told("parent:main", "Count."), None), ours=False)
+    assert task.splitlines() == ["┌─ the task of this subagent, from main:", "│  Count."]
+
+
+def told(client: str, text: str) -> MessageReceived:
+    return MessageReceived(
+        id="m", client=client, sender="owner", channel="websocket", chat="private", text=text, attachments=()
+    )

@@ -57,7 +57,10 @@ async def test_a_task_is_done_elsewhere_and_its_result_comes_as_a_message(tmp_pa
         (child,) = [events for events in g.journals().values() if events[0]["key"] == key]
         (started,) = [event for event in of_key(g, "main") if event["kind"] == "child_started"]
         (main,) = [session for session, events in g.journals().items() if events[0]["key"] == "main"]
-        assert child[0]["parent"] == {"session": main, "seq": started["seq"]}
+        assert child[0]["parent"] == {"session": main, "seq": started["seq"], "key": "main"}
+        assert {row["session"]: row.get("parent") for row in rows} == {"main": None, key: "main"}
+        listed = (await client.command("/sessions")).splitlines()
+        assert [line.split("`")[0::2][0] + line.split("`")[1] for line in listed] == ["- main", f"  - {key}"]
         assert [event["text"] for event in child if event["kind"] == "message_received"] == ["Count the books."]
         assert end["outcome"] == "replied"
 
@@ -102,6 +105,43 @@ async def test_what_is_no_task_starts_nothing(task: str, tmp_path: Path) -> None
         answer = await client.command(f"/spawn {task}")
         assert len(answer) < 500
         assert [event for event in of_key(g, "main") if event["kind"] == "child_started"] == []
+
+
+async def test_a_subagent_has_the_chosen_tools_of_its_parent_and_never_more(tmp_path: Path) -> None:
+    script = [asks("write", path="a.md", content="x"), {"text": "Done."}]
+    agent = '[agents.reader.tools]\ndeny = ["edit"]\n'
+    async with gateway(tmp_path, file=agent, script=script) as g:
+        client = await g.connect()
+        await client.command("/agent reader")
+        for named in ("nosuch", "read,edit", "x" * 100, ",".join(["read"] * 60)):
+            answer = await client.command(f"/spawn --tools {named} Read.")
+            assert answer.startswith(("There is no tool", "At most 50 tools")), answer
+        assert "works on it" in await client.command("/spawn --tools read,memory_* Read.")
+        await ended(client)
+        (key,) = children(g)
+        (instructions,) = [event for event in of_key(g, key) if event["kind"] == "instructions_set"]
+        assert sorted(tool["name"] for tool in instructions["tools"]) == ["memory_get", "memory_search", "read"]
+        (refused,) = [event for event in of_key(g, key) if event["kind"] == "tool_returned"]
+        assert (refused["outcome"], refused["output"].split(";")[0]) == ("refused", "There is no tool 'write'")
+        await client.command("/spawn --tools none Think.")
+        await ended(client)
+        without = next(each for each in children(g) if each != key)
+        assert not [event for event in of_key(g, without) if event["kind"] == "instructions_set" and event["tools"]]
+
+
+async def test_a_person_is_shown_the_tools_that_a_model_chooses_for_a_subagent(tmp_path: Path) -> None:
+    script = [asks("spawn", task="Sub task.", tools=["read"]), {"text": "Done."}]
+    settings = {"tools.spawn.enabled": True, "approvals.default": "ask"}
+    async with gateway(tmp_path, script=script, settings=settings) as g:
+        client = await g.connect()
+        await client.send("go")
+        asked = await client.until_event("approval_asked")
+        assert asked["detail"] == "Sub task.\n\nOnly with the tools: read"
+        await client.send(f"/approve {asked['approval']}")
+        await ended(client)
+        (key,) = children(g)
+        (instructions,) = [event for event in of_key(g, key) if event["kind"] == "instructions_set"]
+        assert [tool["name"] for tool in instructions["tools"]] == ["read"]
 
 
 async def test_at_most_four_run_at_once_and_stop_stops_them_all(tmp_path: Path) -> None:

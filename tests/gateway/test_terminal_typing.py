@@ -55,6 +55,14 @@ def test_commands_sessions_and_paths_are_completed_where_they_belong(tmp_path: P
     assert completed("say /st") == completed("/st\n/st") == completed("") == []
 
 
+def test_subagents_are_listed_below_their_conversation() -> None:
+    parents = {"c": "a", "b": "", "a": "", "d": "c", "e": "gone", "x": "y", "y": "x"}
+    listed = [SessionSummary(session=key, session_id="", head=1, parent=parent) for key, parent in parents.items()]
+    completions = Completions(commands=tuple, sessions=lambda: listed)
+    found = completions.get_completions(Document("/switch "), CompleteEvent())
+    assert [each.display_text for each in found] == ["b", "a", "└ c", "  └ d", "e", "x", "y"]
+
+
 async def test_what_was_typed_ahead_of_a_switch_is_read_after_it_by_the_one_reader() -> None:
     read, write = os.pipe()
     keyboard = Keyboard(read)

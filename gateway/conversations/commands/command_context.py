@@ -21,6 +21,7 @@ from gateway.conversations.context.session_models import TEMPERATURE
 from gateway.conversations.context.session_settings import QUEUE, VERBOSE
 from gateway.conversations.routing.chat import AgentChoice, Chat
 from gateway.conversations.routing.conversation import Conversation
+from gateway.conversations.routing.subagents import SubagentTask
 from gateway.conversations.schedules.recurrence import zone_named
 from gateway.conversations.turn.inbox import WaitingCommand
 from gateway.metrics.session_meter import SessionMeter
@@ -49,6 +50,7 @@ from plugins.api.command import (
 from plugins.api.context import Clock
 from plugins.support.errors import ToolFailed
 from plugins.support.workspace import OWNER
+from sessions.events.child_results import child_of, result_in
 from sessions.events.codec import decode
 from sessions.events.events import (
     MAIN_AGENT,
@@ -406,6 +408,7 @@ class CommandContext(MemoryView):
                 pinned=each.pinned,
                 archived=each.archived,
                 running=each.running,
+                parent=each.parent,
             )
             for each in await self._chat.others.conversations(self.person)
         ]
@@ -413,10 +416,11 @@ class CommandContext(MemoryView):
     async def delete(self, *, facts: bool) -> None:
         self._chat.others.delete_when_idle(self._chat, facts=facts)
 
-    async def spawn(self, task: str) -> str:
+    async def spawn(self, task: str, tools: Sequence[str] | None = None) -> str:
+        asked, chosen = self._waiting, None if tools is None else tuple(tools)
         with as_command_failure():
             child = await self._services.subagents.spawn(
-                self.session, task, f"command:{self._waiting.seq}", asked=self._waiting.message
+                self.session, SubagentTask(text=task, tools=chosen), f"command:{asked.seq}", asked=asked.message
             )
         return child.started.child
 
@@ -472,9 +476,11 @@ def _nothing_to_undo(changes: TurnChanges) -> str:
     return "The last turn changed no files with `write` or `edit`; there is nothing to undo."
 
 
-def entry_of(recorded: Recorded) -> HistoryEntry | None:
+def entry_of(recorded: Recorded) -> HistoryEntry | None:  # noqa: PLR0911 - one arm for each kind
     """Return an event as a line of the history; None if it is none."""
     match recorded.event:
+        case MessageReceived(text=text) as message if child_of(message):
+            return HistoryEntry(seq=recorded.seq, at=recorded.at, who="subagent", text=result_in(text))
         case MessageReceived(text=text, attachments=attachments):
             said = text_with_attachments(text, attachments)
             typed = parse_command(text) is not None

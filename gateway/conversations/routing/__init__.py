@@ -1,6 +1,7 @@
 """The routing of messages to sessions, and the lifetime of open sessions.
 
 chat                 One key that is open: its current session and earlier ones.
+child_tools          The tools of a subagent.
 conversation         One open session: its two coroutines.
 conversation_list    Lists of conversations, and trees of forks.
 conversation_runner  Begins, runs and closes conversations, and records their state in the catalog.

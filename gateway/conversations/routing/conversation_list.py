@@ -25,7 +25,8 @@ class ListedConversation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=Fa
     `created` is the time of the key's first session, `at` that of the last event, `used` that of the newest message or
     answer unless it is the last event. `beginning` is that of the first message while there is no title. `replied` is the
     seq of the newest answer, `channel` is where the conversation began unless that is the websocket, `question` the
-    seq of the oldest open question, `agent` the agent that answers, unless it is `main`.
+    seq of the oldest open question, `agent` the agent that answers, unless it is `main`, `parent` the key of the
+    conversation that started this one as a subagent.
     """
 
     session: str
@@ -44,6 +45,7 @@ class ListedConversation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=Fa
     channel: str = ""
     question: int | None = None
     agent: str = ""
+    parent: str = ""
 
 
 class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +78,7 @@ def listed_conversations(sessions: Iterable[ListedSession], running: Container[s
             origin=_origin(row, listed.origin_key) if row.origin else None,
             channel=row.channel,
             agent="" if row.agent == MAIN_AGENT else row.agent,
+            parent=row.parent,
         )
         for listed in sessions
         for row in (listed.row,)

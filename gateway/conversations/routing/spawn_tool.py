@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, cast
 import msgspec
 
 from gateway.config.keys import SpawnKeys
-from gateway.conversations.routing.subagents import SpawnRefused, Subagents
+from gateway.conversations.routing.subagents import SpawnRefused, Subagents, SubagentTask
 from gateway.support.errors import sentence_of
 from plugins.api.tool import ApprovalRequest, Tool, ToolContext, ToolOutput
 from plugins.support.errors import ToolFailed
@@ -24,6 +24,12 @@ class SpawnArguments(msgspec.Struct, frozen=True):
     """Arguments of the `spawn` tool."""
 
     task: Annotated[str, msgspec.Meta(min_length=1)]
+    tools: tuple[str, ...] | None = None
+
+    @property
+    def wanted(self) -> SubagentTask:
+        """The task with its tools."""
+        return SubagentTask(text=self.task, tools=self.tools)
 
 
 class SpawnTool:
@@ -38,7 +44,14 @@ class SpawnTool:
         ),
         parameters={
             "type": "object",
-            "properties": {"task": {"type": "string", "description": "The whole task, with all that is needed for it."}},
+            "properties": {
+                "task": {"type": "string", "description": "The whole task, with all that is needed for it."},
+                "tools": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "description": "The only tools of yours that it needs, by name; left out, it has all of them.",
+                },
+            },
             "required": ["task"],
             "additionalProperties": False,
         },
@@ -50,19 +63,22 @@ class SpawnTool:
 
     async def approval(self, arguments: dict[str, Any], call: ToolContext) -> ApprovalRequest:
         """Describe the task. Raises ToolFailed if no subagent can be started."""
-        task = convert(arguments, SpawnArguments).task
+        given = convert(arguments, SpawnArguments)
         try:
-            self._subagents.check(call.session, task, f"call:{call.call}")
+            self._subagents.check(call.session, given.wanted, f"call:{call.call}")
         except SpawnRefused as error:
             raise ToolFailed(sentence_of(error)) from error
-        shown = " ".join(task.split())
-        return ApprovalRequest(what=f"spawn: {shown[:WHAT]}{'…' if len(shown) > WHAT else ''}", detail=task)
+        shown = " ".join(given.task.split())
+        tools = "" if given.tools is None else f"\n\nOnly with the tools: {', '.join(given.tools) or 'none'}"
+        return ApprovalRequest(
+            what=f"spawn: {shown[:WHAT]}{'…' if len(shown) > WHAT else ''}", detail=f"{given.task}{tools}"
+        )
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
         """Start the subagent. Raises ToolFailed."""
-        task = convert(arguments, SpawnArguments).task
+        wanted = convert(arguments, SpawnArguments).wanted
         try:
-            child = await self._subagents.spawn(call.session, task, f"call:{call.call}")
+            child = await self._subagents.spawn(call.session, wanted, f"call:{call.call}")
         except (SpawnRefused, StorageFailed) as error:
             raise ToolFailed(sentence_of(error)) from error
         return ToolOutput(text=f"Started the subagent {child.started.child}. Its result comes as a message.")

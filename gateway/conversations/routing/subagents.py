@@ -8,16 +8,19 @@ both when a crash has them sent again. `child_ended` is recorded last; until the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
 
 from gateway.conversations.routing.chat import AcceptedMessage, AgentChoice, Chat
+from gateway.conversations.routing.child_tools import fault_of_tools
 from gateway.protocol.slash_commands import parse_command
 from gateway.support.errors import Busy, GatewayError, OwnedElsewhere, error_fields, sentence_of
 from gateway.support.printable import one_line
+from plugins.api.tool import Tool
 from plugins.support.fencing import quoted
+from sessions.events.child_results import RESULT, TASK
 from sessions.events.codec import decode, replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.events import (
@@ -32,7 +35,6 @@ from sessions.events.events import (
     TurnJoined,
     TurnStarted,
 )
-from sessions.state.reducer import RESULT
 from sessions.state.transcript import StartedChild
 from sessions.state.truncation import head_and_tail
 from sessions.store.catalog import WEBSOCKET
@@ -58,6 +60,13 @@ class SpawnRefused(GatewayError):
     """No subagent was started; the message says why."""
 
 
+class SubagentTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task, and the only tools of its parent that the subagent has for it; `*` matches any text, None means all."""
+
+    text: str
+    tools: tuple[str, ...] | None = None
+
+
 class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a subagent's turn: its session, the seq of the `turn_ended`, and the result as text."""
 
@@ -76,21 +85,23 @@ class Subagents:
 
     def __init__(self, tokens: Callable[[], int]) -> None:
         self._tokens = tokens
-        self._parents: dict[str, tuple[Chat, Recorder]] = {}
+        self._parents: dict[str, _Parent] = {}
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         """By the parent's session and the child's key."""
         self._children: dict[tuple[str, str], Chat] = {}
 
-    def opened(self, chat: Chat, recorder: Recorder) -> None:
-        """Follow an open session: run its subagents, also those that an earlier process has started."""
+    def opened(self, chat: Chat, recorder: Recorder, tools: Mapping[str, Tool]) -> None:
+        """Follow an open session with these tools: run its subagents, also those that an earlier process has started."""
         transcript = recorder.transcript
-        self._parents[transcript.session] = chat, recorder
+        self._parents[transcript.session] = _Parent(chat=chat, recorder=recorder, tools=tools)
         chat.stop_children = lambda: self._stop(chat)
         recorder.on_event(lambda recorded: self._on_event(chat, recorder, recorded))
         for child in transcript.open_children:
             self._run(chat, recorder, child)
 
-    async def spawn(self, session: str, task: str, origin: str, *, asked: MessageReceived | None = None) -> StartedChild:
+    async def spawn(
+        self, session: str, task: SubagentTask, origin: str, *, asked: MessageReceived | None = None
+    ) -> StartedChild:
         """Start a subagent durably, or return the one that the same command or call has started.
 
         Args:
@@ -105,31 +116,32 @@ class Subagents:
         """
         if (found := self._parents.get(session)) is None:
             raise SpawnRefused("This conversation is not open any more.")
-        chat, recorder = found
+        chat, recorder = found.chat, found.recorder
         transcript = recorder.transcript
         if (known := next((each for each in transcript.children if each.origin == origin), None)) is not None:
             return known
-        _check(task, recorder)
+        _check(task, found)
         group = asked.chat == "group" if asked else transcript.open_turn is not None and transcript.open_turn.group
         to = transcript.open_turn.reply_to if transcript.open_turn is not None else None
         started = ChildStarted(
             child=f"{chat.key[:KEY_CHARACTERS]}.sub.{random_suffix()}",
-            task=replace_surrogates(task.strip()),
+            task=replace_surrogates(task.text.strip()),
             origin=origin,
             tokens=self._tokens(),
             chat="group" if group else "private",
             channel=asked.channel if asked else to.channel if to else WEBSOCKET,
             reply_to=asked.reply_to if asked else to.chat if to else "",
             thread=asked.thread if asked else to.thread if to else "",
+            tools=task.tools,
         )
         seq = await recorder.append_durable(started)
         return next(each for each in recorder.transcript.children if each.seq == seq)
 
-    def check(self, session: str, task: str, origin: str) -> None:
+    def check(self, session: str, task: SubagentTask, origin: str) -> None:
         """Raise SpawnRefused if a session cannot start a subagent with a task, and `origin` has started none."""
         found = self._parents.get(session)
-        if found is not None and all(child.origin != origin for child in found[1].transcript.children):
-            _check(task, found[1])
+        if found is not None and all(child.origin != origin for child in found.recorder.transcript.children):
+            _check(task, found)
 
     async def close(self) -> None:
         """Stop following. What runs goes on at the next start."""
@@ -183,10 +195,10 @@ class Subagents:
         """Run a subagent, put its result into the parent's conversation, and record its end. Each step may be repeated."""
         await recorder.until_durable(child.seq)
         session, started = recorder.transcript.session, child.started
-        choice = AgentChoice(agent=recorder.transcript.agent, parent=ChildOf(session=session, seq=child.seq))
+        choice = AgentChoice(agent=recorder.transcript.agent, parent=_child_of(chat, recorder, child))
         children = await chat.others.child(chat.person, started.child, choice)
         self._children[session, started.child] = children
-        task = _message(chat, started, id_=f"spawn:{session}:{child.seq}", client=f"parent:{chat.key}", text=started.task)
+        task = _message(chat, started, id_=f"spawn:{session}:{child.seq}", client=f"{TASK}{chat.key}", text=started.task)
         received = await children.receive(msgspec.structs.replace(task, channel=WEBSOCKET, reply_to="", thread=""), None)
         await children.until_durable(received)
         result = await _until_ended(children, received, started.tokens)
@@ -196,9 +208,21 @@ class Subagents:
         await recorder.append_durable(ended)
 
 
-def _check(task: str, recorder: Recorder) -> None:
+class _Parent(msgspec.Struct, frozen=True, kw_only=True):
+    """An open session, and the tools that it has."""
+
+    chat: Chat
+    recorder: Recorder
+    tools: Mapping[str, Tool]
+
+
+def _child_of(chat: Chat, recorder: Recorder, child: StartedChild) -> ChildOf:
+    return ChildOf(session=recorder.transcript.session, seq=child.seq, key=chat.key, tools=child.started.tools)
+
+
+def _check(wanted: SubagentTask, parent: _Parent) -> None:
     """Raise SpawnRefused if a task cannot be given to a subagent of this session."""
-    transcript = recorder.transcript
+    transcript, task = parent.recorder.transcript, wanted.text
     if transcript.parent is not None:
         raise SpawnRefused("A subagent starts no subagents of its own.")
     if not task.strip():
@@ -209,6 +233,8 @@ def _check(task: str, recorder: Recorder) -> None:
         raise SpawnRefused("A task is a text, not a command.")
     if len(transcript.open_children) >= AT_ONCE:
         raise SpawnRefused(f"{AT_ONCE} subagents of this conversation run already; wait until one of them has ended.")
+    if wanted.tools is not None and (fault := fault_of_tools(wanted.tools, parent.tools)) is not None:
+        raise SpawnRefused(fault)
 
 
 def _message(chat: Chat, started: ChildStarted, *, id_: str, client: str, text: str) -> MessageReceived:

@@ -210,6 +210,7 @@ function actsOf(app, conversation, composer) {
       composer.refocus();
     }),
     api: app.api,
+    hrefOf: (key) => `#/chat/${encodeURIComponent(key)}`,
     goOn: forked(async () => {
       conversation.send(t("Continue exactly where you stopped."));
       composer.refocus();

@@ -16,6 +16,7 @@ import { pager } from "./versions.js";
 const NEAR = 120; // a position this many pixels above the end counts as the end
 const COARSE = matchMedia("(pointer: coarse)");
 const STRETCH = 100; // events in one stretch; a message and its answer have about four
+const LONGEST_OPEN = 1000; // characters of a result that is shown unfolded
 const AHEAD = "1500px"; // earlier pages are requested when the top is this far above the window
 
 export class Timeline {
@@ -325,7 +326,7 @@ class Assistant extends Entry {
   }
 
   actions() {
-    if (this.entry.imported) return h("span", { class: "acts" }, this.copying(), this.act("fork", t("Fork after this"), "fork"));
+    if (this.entry.imported || this.entry.handed) return h("span", { class: "acts" }, this.copying(), this.act("fork", t("Fork after this"), "fork"));
     return h("span", { class: "acts" }, this.copying(), this.act("again", t("Answer again"), "again"),
       this.act("fork", t("Fork after this"), "fork"), this.act("whatIf", t("What if…"), "think"));
   }
@@ -379,20 +380,50 @@ class Question extends Entry {
   }
 }
 
+const SIDES = { child: t("Result of a subagent"), parent: t("Task of this subagent") };
+
+/** What a conversation has sent to another one: the result of a subagent, or its task. */
+class Handed extends Entry {
+  constructor(entry, acts) {
+    super(entry, acts, "handed");
+    const open = entry.text.length <= LONGEST_OPEN;
+    const inside = h("div", { class: "prose" });
+    this.waits = h("span", { class: "waits" });
+    const details = h("details", { open, on: { toggle: () => details.open && new Markdown(inside).show(entry.text) } },
+      h("summary", {}, icon("subagent"), h("b", {}, SIDES[entry.side]), this.waits, this.time()), inside);
+    if (open) new Markdown(inside).show(entry.text);
+    this.element.setAttribute("aria-label", SIDES[entry.side]);
+    this.element.append(details, linkTo(entry, acts) ?? "");
+    this.update(entry);
+  }
+
+  update(entry) {
+    this.entry = entry;
+    this.waits.textContent = STATES[entry.state] ?? "";
+  }
+}
+
+/** A link to another conversation; null where there is none to go to. */
+function linkTo({ key, side }, acts) {
+  const words = side === "child" ? t("Open its conversation") : t("Open the conversation that has asked");
+  return acts.hrefOf ? h("a", { href: acts.hrefOf(key) }, words, icon("down")) : null;
+}
+
 class Aside extends Entry {
   constructor(entry, acts) {
     super(entry, acts, `aside ${entry.tone}`);
+    const link = entry.child && acts.hrefOf ? h("a", { href: acts.hrefOf(entry.child) }, t("Open its conversation")) : null;
     const words = (this.words = h("span", {}, entry.text));
     if (!entry.detail) {
       this.retry = h("button", { class: "worded", type: "button", on: { click: () => acts.retry(this.entry) } }, icon("again"), t("Try again"));
-      this.element.append(words, this.retry);
+      this.element.append(link ? h("span", {}, words, " ", link) : words, this.retry);
       this.update(entry);
       return;
     }
     const inside = h("div", { class: "prose" });
     const details = h("details", { on: { toggle: () => details.open && new Markdown(inside).show(entry.detail) } },
       h("summary", {}, words), inside);
-    this.element.append(details);
+    this.element.append(link ? h("div", {}, details, link) : details);
   }
 
   update(entry) {
@@ -408,4 +439,4 @@ function stretchOf(entry) {
   return `${entry.session}:${Math.floor(entry.place / STRETCH)}`;
 }
 
-const KINDS = { person: Person, assistant: Assistant, answer: Answer, question: Question, aside: Aside };
+const KINDS = { person: Person, assistant: Assistant, answer: Answer, question: Question, aside: Aside, handed: Handed };

@@ -45,6 +45,7 @@ export class Transcript {
     this.automatic = false; // true if the running compaction was not requested; false too if its beginning is not loaded
     this.succeeds = null;
     this.closed = false;
+    this.handed = new Set(); // turns that took messages of other conversations, which nobody can repeat
     this.starts = new Map(); // by turn: the seq of its first event
     this.ends = new Map(); // by turn: the seq of its last event
   }
@@ -190,6 +191,7 @@ export class Transcript {
     event.takes.forEach((seq, index) => {
       const entry = this.entries.get(`${this.session}:${seq}`);
       if (entry) Object.assign(entry, { state: "taken", place: event.seq - 0.9 + index / 1000, turn: event.turn });
+      if (entry?.kind === "handed") this.handed.add(event.turn);
     });
   }
 
@@ -210,6 +212,7 @@ const REDUCERS = {
     this.succeeds = event.succeeds ?? null;
     if (event.succeeds) this.aside(event, "A new session", { tone: "mark" });
     if (event.agent) this.aside(event, t("The agent {agent} answers here", { agent: event.agent }), { tone: "mark" });
+    this.agent = event.agent ?? "main";
     if (event.imported) this.aside(event, t("Imported from {program}", { program: event.imported.program }), { tone: "mark" });
   },
   session_forked(event) {
@@ -224,6 +227,8 @@ const REDUCERS = {
   message_received(event) {
     const command = /^\/[a-z]/i.test(event.text) && !event.attachments?.length;
     const fields = { text: event.text, attachments: event.attachments ?? [], state: command ? "taken" : "waiting", command };
+    const handed = handedBy(event);
+    if (handed) return void Object.assign(this.put(event, "handed", { ...fields, ...handed }), { place: 1e12 + event.seq });
     if (event.edits) this.withdraw((entry) => event.edits === entry.client || event.edits === entry.edits);
     const entry = this.put(event, "person", { ...fields, client: event.id, edits: event.edits });
     if (!command) entry.place = 1e12 + event.seq; // last, until a turn takes it
@@ -274,7 +279,7 @@ const REDUCERS = {
     if (event.usage) this.usages[this.asked] = sum(this.usages[this.asked], event.usage);
     const fields = { turn: event.turn, reply: event.reply, text: event.text, model: event.model, calls, usage: event.usage };
     Object.assign(fields, { reasoning: event.reasoning ?? "", reasoningMillis: event.reasoning_millis ?? 0 });
-    Object.assign(fields, { took: Date.parse(event.at) - this.began, spent: { ...this.usages }, cut: event.stop === "length" });
+    Object.assign(fields, { took: Date.parse(event.at) - this.began, spent: { ...this.usages }, cut: event.stop === "length", handed: this.handed.has(event.turn) });
     const entry = { id, session: this.session, kind: "assistant", seq: event.seq, at: event.at, place: event.seq, live: false, stop: event.stop, ...fields };
     this.entries.set(id, entry);
     if (entry.cut) this.cut = entry;
@@ -307,19 +312,19 @@ const REDUCERS = {
     this.forgetLive();
     const sentence = event.error?.sentence ?? ENDINGS[event.outcome];
     if (event.outcome === "cancelled") this.aside(event, sentence);
-    else if (sentence) this.failed = this.aside(event, sentence, { tone: "fault", turn: event.turn, retry: true });
+    else if (sentence) this.failed = this.aside(event, sentence, { tone: "fault", turn: event.turn, retry: !this.handed.has(event.turn) });
   },
   command_answered(event) {
     this.put(event, "answer", { text: event.answer, failed: event.failed });
   },
   child_started(event) {
-    this.aside(event, t("The subagent {child} works on a task", { child: event.child }), { tone: "mark", detail: event.task });
+    this.aside(event, t("The subagent {child} works on a task", { child: event.child }), { tone: "mark", detail: event.task, child: event.child });
   },
   child_ended(event) {
     const { child, outcome } = event;
-    if (outcome === "failed") this.aside(event, t("The subagent {child} failed", { child }), { tone: "fault" });
-    else if (outcome === "replied") this.aside(event, t("The subagent {child} has ended", { child }), { tone: "mark" });
-    else this.aside(event, t("The subagent {child} was stopped", { child }), { tone: "mark" });
+    if (outcome === "failed") this.aside(event, t("The subagent {child} failed", { child }), { tone: "fault", child });
+    else if (outcome === "replied") this.aside(event, t("The subagent {child} has ended", { child }), { tone: "mark", child });
+    else this.aside(event, t("The subagent {child} was stopped", { child }), { tone: "mark", child });
   },
   compaction_began(event) {
     this.automatic = event.trigger !== "command" && event.trigger !== "new";
@@ -343,6 +348,16 @@ const REDUCERS = {
     this.aside(event, event.sentence, { tone: "fault" });
   },
 };
+
+/** Return the `side` and the `key` of the conversation that sent a message, and its text: a subagent its result, the conversation
+ * that has started a subagent the task; null if a person sent it. */
+function handedBy({ client = "", text }) {
+  const [, side, key] = /^(child|parent):([^]+)$/.exec(client) ?? [];
+  if (!side) return null;
+  const [, mark, result] = (side === "child" && /^\[([0-9a-f]+)\] [^\n]*\n([^]*)$/m.exec(text)) || [];
+  const end = `\n[${mark}] end`;
+  return { side, key, text: mark && result.endsWith(end) ? result.slice(0, -end.length) : text };
+}
 
 function sum(one, other) {
   const { input = 0, output = 0, cached = 0 } = one ?? {};

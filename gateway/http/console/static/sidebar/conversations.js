@@ -21,7 +21,7 @@ const isVersion = (row) => Boolean(row.origin) && isVersionKey(row.session);
  *
  *   key       of its first version, which identifies it
  *   shown     the row of the version that was used last, or is open; rows of all versions, by age
- *   name      to show; at
+ *   name      to show; at; parent, the key of the conversation that started it as a subagent, if any
  *   pinned, archived, running, question, unread */
 export function conversationsOf(rows, { open = "", unread = () => false } = {}) {
   const byKey = new Map(rows.map((row) => [row.session, row]));
@@ -52,6 +52,7 @@ function conversationOf(key, rows, open, unread) {
     question: rows.some((row) => row.question),
     unread: rows.some(unread),
     fork: Boolean(shown.origin) && !isVersion(shown),
+    parent: rows.find((row) => row.parent)?.parent ?? "",
   };
 }
 
@@ -72,9 +73,9 @@ function nameOf(shown, rows) {
 }
 
 /** The beginning of the first message, where the key says nothing: somebody may have chosen it as a name. */
-function beginningOf({ session, beginning, channel }) {
+function beginningOf({ session, beginning, channel, parent }) {
   const whole = withoutVersions(session);
-  return whole === MAIN || channel || DATED.test(whole) ? beginning : "";
+  return whole === MAIN || channel || parent || DATED.test(whole) ? beginning : "";
 }
 
 /** Return a name made of a key: "plan-the-garden-m7x2-fork-2" becomes "Plan the garden". */
@@ -90,6 +91,20 @@ function withoutVersions(key) {
   let whole = key;
   while (isVersionKey(whole)) whole = whole.replace(VERSION, "");
   return whole;
+}
+
+/** Return a map from the key of each conversation to those of its subagents, oldest first. Those whose parent is not among them
+ * have none. */
+export function subagentsOf(conversations) {
+  const byKey = new Map(conversations.flatMap((conversation) => conversation.rows.map((row) => [row.session, conversation.key])));
+  const found = new Map();
+  for (const conversation of conversations) {
+    const parent = byKey.get(conversation.parent);
+    if (parent === undefined || parent === conversation.key) continue;
+    if (found.has(parent)) found.get(parent).unshift(conversation);
+    else found.set(parent, [conversation]);
+  }
+  return found;
 }
 
 /** Return `[{name, conversations}]`: pinned ones, then by date. Archived ones are left out. */

@@ -10,12 +10,13 @@ import { exactly } from "../format.js";
 import { icon } from "../icons.js";
 import { t, tn } from "../language.js";
 import { Actions } from "./actions.js";
-import { conversationsOf, groupsOf, nameOfKey } from "./conversations.js";
+import { conversationsOf, groupsOf, nameOfKey, subagentsOf } from "./conversations.js";
 import { Search } from "./search.js";
 import { Seen } from "./seen.js";
 import { VirtualList } from "./virtual_list.js";
 
 const REFRESH = 30_000;
+const DEEPEST = 2; // levels of subagents that are indented
 const FOLD = "#archived"; // the key of the button that unfolds the archived conversations; `#` is in no key of a conversation
 
 /** Dispatches `change` when conversations or their names may have changed. */
@@ -147,16 +148,28 @@ export class Sessions extends EventTarget {
 
   items() {
     const items = [];
-    const add = (conversation) => items.push({ key: conversation.key, link: true, conversation });
-    for (const { name, conversations } of groupsOf(this.conversations)) {
+    const subagents = subagentsOf(this.conversations);
+    const below = new Set([...subagents.values()].flat());
+    const add = (conversation, depth = 0) => {
+      const children = subagents.get(conversation.key) ?? [];
+      items.push({ key: conversation.key, link: true, conversation, depth, children: children.length });
+      if (this.unfolds(conversation, children)) for (const child of children) add(child, Math.min(depth + 1, DEEPEST));
+    };
+    for (const { name, conversations } of groupsOf(this.conversations.filter((each) => !below.has(each)))) {
       items.push({ key: `#${name}`, name });
-      conversations.forEach(add);
+      conversations.forEach((conversation) => add(conversation));
     }
-    const archived = this.conversations.filter((conversation) => conversation.archived);
+    const archived = this.conversations.filter((conversation) => conversation.archived && !below.has(conversation));
     if (archived.length) items.push({ key: FOLD, link: true, archived: archived.length });
-    if (this.unfolded) archived.forEach(add);
+    if (this.unfolded) archived.forEach((conversation) => add(conversation));
     items.filter((item) => item.conversation).forEach((item, index, all) => Object.assign(item, { position: index + 1, size: all.length }));
     return items;
+  }
+
+  /** True if the subagents of a conversation are shown: it or one of them is open, runs, or waits for an answer. */
+  unfolds(conversation, children) {
+    const shown = ({ rows, running, question }) => running || question || rows.some((row) => row.session === this.open);
+    return children.length > 0 && [conversation, ...children].some(shown);
   }
 
   make(item) {
@@ -220,12 +233,12 @@ class Row {
     this.sidebar.actions[act](this.conversation);
   }
 
-  update({ conversation, position, size }) {
+  update({ conversation, position, size, depth, children }) {
     const { page, open } = this.sidebar;
     const { shown, name, at, question, running, unread, fork, pinned } = conversation;
     this.conversation = conversation;
     const current = conversation.rows.some((row) => row.session === open);
-    const stamp = [name, at, shown.session, page, current, question, running, unread, fork, pinned, position, size].join("|");
+    const stamp = [name, at, shown.session, page, current, question, running, unread, fork, pinned, position, size, depth, children].join("|");
     if (stamp === this.stamp) return;
     this.stamp = stamp;
     this.name.textContent = readable(name) || shown.session;
@@ -234,11 +247,21 @@ class Row {
     if (current) this.link.setAttribute("aria-current", "page");
     else this.link.removeAttribute("aria-current");
     this.element.classList.toggle("unread", unread && !current);
+    this.element.classList.toggle("child", depth > 0);
+    if (depth) this.element.setAttribute("aria-level", depth + 1);
+    else this.element.removeAttribute("aria-level");
     this.element.setAttribute("aria-posinset", position);
     this.element.setAttribute("aria-setsize", size);
     this.more.setAttribute("aria-label", t("Actions for “{name}”", { name: readable(name) }));
-    this.marks.replaceChildren(...marksOf(conversation, current));
+    this.marks.replaceChildren(...marksOf(conversation, current), ...countOf(children));
   }
+}
+
+/** Return the mark of a conversation with so many subagents. */
+function countOf(children) {
+  if (!children) return [];
+  const words = tn(children, "{count} subagent", "{count} subagents");
+  return [h("span", { class: "children", title: words }, icon("subagent"), h("span", { "aria-hidden": "true" }, String(children)), h("span", { class: "unseen" }, words))];
 }
 
 /** Return what is shown beside a conversation's name: the most urgent state, in words for screen readers. */

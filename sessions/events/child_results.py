@@ -1,0 +1,38 @@
+"""Messages between a conversation and its subagents: the task, and the result, which the `client` of a message tells apart
+from what a person sends."""
+
+from __future__ import annotations
+
+import re
+
+from sessions.events.events import MessageReceived
+
+RESULT = "child:"
+"""The beginning of the `client` of a message with the result of a subagent; the key of its conversation follows."""
+
+TASK = "parent:"
+"""The same of a message with the task; the key of the conversation that gives it follows."""
+
+_QUOTED = re.compile(r"^\[([0-9a-f]+)\] [^\n]*\n", re.M)
+
+
+def child_of(message: MessageReceived) -> str:
+    """Return the key of the subagent whose result a message is; "" if it is none."""
+    return message.client.removeprefix(RESULT) if message.client.startswith(RESULT) else ""
+
+
+def parent_of(message: MessageReceived) -> str:
+    """Return the key of the conversation whose task for a subagent a message is; "" if it is none."""
+    return message.client.removeprefix(TASK) if message.client.startswith(TASK) else ""
+
+
+def is_handed(message: MessageReceived) -> bool:
+    """Return True if a message was sent by a conversation and not by a person."""
+    return message.client.startswith((RESULT, TASK))
+
+
+def result_in(text: str) -> str:
+    """Return what stands between the marks of a message with a result; all of it if there are none."""
+    if (begin := _QUOTED.search(text)) is None:
+        return text
+    return text[begin.end() :].removesuffix(f"\n[{begin[1]}] end")
