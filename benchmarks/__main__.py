@@ -102,10 +102,15 @@ def _arguments() -> tuple[list[str], Setting]:
     )
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="directory for temporary homes")
     parser.add_argument("--cache", type=Path, default=Setting(folder=Path()).cache, help="directory for cached vectors")
+    parser.add_argument(
+        "--part", action="append", choices=list(cluster.PARTS), dest="cluster_parts", help="a part of cluster (default: all)"
+    )
+    parser.add_argument("--figures", type=Path, help="a file to which cluster adds its progress and figures as it goes")
     for field in msgspec.structs.fields(Setting):
         if field.type == "int" or field.type is int:
             parser.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default {field.default}")
     arguments = vars(parser.parse_args())
+    arguments["cluster_parts"] = tuple(arguments["cluster_parts"] or ())
     names = arguments.pop("names") or [name for name in BENCHMARKS if name != "cluster"]
     if unknown := set(names) - set(BENCHMARKS):
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")

@@ -55,5 +55,17 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Faults of that history."""
     cluster_persons: int = 50
     """Persons who talk to the cluster."""
+    cluster_takeovers: int = 50
+    """Kills of a gateway whose turns others resume."""
+    cluster_wakes: int = 20
+    """Times that a gateway stands still for 10 s and wakes up."""
+    cluster_rounds: int = 3
+    """Times that all gateways are restarted one after the other."""
+    minutes: int = 0
+    """Minutes of the history of a cluster, with messages and faults in proportion; 0 for `cluster_seconds`."""
+    cluster_parts: tuple[str, ...] = ()
+    """Parts of `cluster` to run; all of them if empty."""
+    figures: Path | None = None
+    """A file to which `cluster` adds its progress and its figures as it goes."""
     pieces: int = 1000
     """Pieces of the answer that streams in the console, of 40 characters."""

@@ -13,5 +13,6 @@ faults             What happens to a cluster
 run                Persons and faults together, and the check
 balancer           HAProxy, or a small balancer of our own
 demonstration      `make cluster`
+cluster_speed      Time to `accepted`, and throughput
 measured           The benchmark `cluster`
 """

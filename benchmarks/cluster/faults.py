@@ -6,6 +6,8 @@
 - `link`: all bytes between a gateway and the database are dropped.
 - `failover`: the primary is killed with all its processes, the standby is promoted, and the former primary joins as standby.
 - `restart`: a gateway is stopped as a service manager does, and started again.
+- `sleep`: the same as `freeze` for 10 s.
+- `rolling`: all gateways are restarted, each when the one before is ready.
 - `door`: connections of clients to a gateway are reset, halved or paused.
 """
 
@@ -24,6 +26,9 @@ from benchmarks.cluster.tcp_proxy import Passage
 
 DEAD_SECONDS = (4.0, 10.0)
 """How long a gateway is frozen or cut off: long enough to be declared dead."""
+
+SLEEP_SECONDS = (10.0, 10.0)
+"""How long a gateway is frozen that wakes up and finds itself dead."""
 
 DATABASE_SECONDS = (0.5, 2.0)
 DOWN_SECONDS = (0.0, 2.0)
@@ -65,6 +70,8 @@ class Faults:
             "failover": self._failover,
             "restart": self._restart,
             "door": self._door,
+            "sleep": self._sleep,
+            "rolling": self._rolling,
         }
 
     @property
@@ -98,11 +105,11 @@ class Faults:
         await self._cluster.start(gateway)
         return gateway.name, 0.0
 
-    async def _freeze(self) -> tuple[str, float]:
+    async def _freeze(self, seconds: tuple[float, float] = DEAD_SECONDS) -> tuple[str, float]:
         gateway = await self._gateway()
         gateway.freeze()
         try:
-            await asyncio.sleep(self._choice.uniform(*DEAD_SECONDS))
+            await asyncio.sleep(self._choice.uniform(*seconds))
         finally:
             gateway.wake()
         return gateway.name, 0.0
@@ -135,12 +142,24 @@ class Faults:
         await asyncio.to_thread(pair.join)
         return pair.primary, promoted
 
+    async def _sleep(self) -> tuple[str, float]:
+        return await self._freeze(SLEEP_SECONDS)
+
+    async def _rolling(self) -> tuple[str, float]:
+        for gateway in self._cluster.gateways:
+            await self._restarted(gateway)
+            await gateway.ready()
+        return "all", 0.0
+
     async def _restart(self) -> tuple[str, float]:
         gateway = await self._gateway()
+        await self._restarted(gateway)
+        return gateway.name, 0.0
+
+    async def _restarted(self, gateway: Gateway) -> None:
         if code := await gateway.stop():
             raise RuntimeError(f"{gateway.name} ended with {code}: {gateway.log.read_text()[-3000:]}")
         await self._cluster.start(gateway)
-        return gateway.name, 0.0
 
     async def _door(self) -> tuple[str, float]:
         gateway = await self._gateway()

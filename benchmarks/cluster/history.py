@@ -18,17 +18,26 @@ Event = dict[str, Any]
 AUDIT = """
     CREATE TABLE IF NOT EXISTS audit (
         number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        log bigint, first bigint, last bigint, epoch bigint, writer text
+        log bigint, first bigint, last bigint, epoch bigint, writer text, alive boolean
     );
     CREATE OR REPLACE FUNCTION audit_log() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        INSERT INTO exuvia.audit (log, first, last, epoch, writer)
-        VALUES (NEW.id, OLD.head + 1, NEW.head, NEW.epoch, current_setting('application_name'));
+        INSERT INTO exuvia.audit (log, first, last, epoch, writer, alive)
+        SELECT NEW.id, OLD.head + 1, NEW.head, NEW.epoch, writer,
+               EXISTS (SELECT FROM exuvia.gateway WHERE NOT dead AND split_part(id, '.', 1) = split_part(writer, ' ', 2))
+        FROM current_setting('application_name') AS writer;
         RETURN NULL;
     END $$;
     CREATE OR REPLACE TRIGGER audit_log AFTER UPDATE OF head, epoch ON log
     FOR EACH ROW WHEN (NEW.head <> OLD.head OR NEW.epoch <> OLD.epoch) EXECUTE FUNCTION audit_log();
 """
-"""Record who begins an epoch of a log, and who appends to it. The gateways' names are in `application_name`."""
+"""Record who begins an epoch of a log, and who appends to it. The gateways' names are in `application_name`, each with the
+name of its process. `alive` is false while that was declared dead and has not begun again."""
+
+_LATE = """
+    SELECT log.store, log.name, line.line FROM audit JOIN log ON log.id = audit.log
+    JOIN line ON line.log = log.id AND line.seq BETWEEN audit.first AND audit.last
+    WHERE NOT audit.alive ORDER BY audit.number
+"""
 
 _LOGS = "SELECT id, name, epoch, head FROM log WHERE store = 'sessions' ORDER BY name"
 _LINES = "SELECT seq, line FROM line WHERE log = %s ORDER BY seq"
@@ -117,6 +126,19 @@ def read_logs(url: str) -> Iterator[SessionLog]:
                 rows = connection.execute(_APPENDS, (log,))
                 found.appends = [Append(first=row[0], last=row[1], epoch=row[2], writer=row[3]) for row in rows]
             yield found
+
+
+def late_lines(url: str) -> Iterator[tuple[str, str, Event]]:
+    """Yield the store, the log, and each event that a process wrote while the others held it for dead. Blocks."""
+    with psycopg.connect(url, options="-c search_path=exuvia", target_session_attrs="read-write") as connection:
+        for store, name, line in connection.execute(_LATE):
+            yield store, name, msgspec.json.decode(bytes(line))
+
+
+def deaths(url: str) -> int:
+    """Return how many incarnations of gateways have ended. Blocks."""
+    with psycopg.connect(url, options="-c search_path=exuvia", target_session_attrs="read-write") as connection:
+        return int((connection.execute("SELECT count(*) FROM gateway WHERE dead").fetchone() or (0,))[0])
 
 
 def _decoded(session: str, head: int, lines: list[tuple[int, bytes]]) -> SessionLog:

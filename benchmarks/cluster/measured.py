@@ -1,149 +1,211 @@
-"""The benchmark `cluster`: a long history with faults, the time to `accepted`, and throughput."""
+"""The benchmark `cluster`, in parts: a long history with faults, single faults many times, and a cluster without faults."""
 
 from __future__ import annotations
 
 import asyncio
-import random
+import os
+import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any, TypedDict
 
+from benchmarks.cluster.cluster_speed import GATEWAYS, latency, throughput
 from benchmarks.cluster.gateways import DATABASE, Cluster
-from benchmarks.cluster.history import History
+from benchmarks.cluster.history import deaths, late_lines
 from benchmarks.cluster.namespaces import refuse_default_route
-from benchmarks.cluster.persons import Person
 from benchmarks.cluster.postgres_pair import PostgresPair
 from benchmarks.cluster.run import Outcome, Plan, Run, script
-from benchmarks.figures import Figure, figure
-from benchmarks.process import cpu_seconds, descendants
+from benchmarks.figures import Figure, figure, table
 from benchmarks.setting import Setting
 
 KINDS = ("kill", "freeze", "database", "link", "failover", "restart", "door")
-GATEWAYS = 3
-TURNS = 10
-"""Turns of each person in the measurements without faults."""
+TAKEOVER_BAR, LONGEST_BAR, RECOVERY_BAR = 3.2, 5.0, 3.0
+"""Seconds that are required."""
 
-QUICK = [{"text": "A short answer."}]
-TAKEOVER_BAR, RECOVERY_BAR, DIRECT_BAR, RELAYED_BAR = 3.2, 3.0, 10.0, 15.0
-"""Seconds and milliseconds that are required."""
+PROGRESS_SECONDS = 30.0
+"""Seconds between two lines about a run."""
+
+TRIAL_PERSONS = 12
+KILL_SECONDS, SLEEP_SECONDS, ROUND_SECONDS = 7.0, 16.0, 25.0
+"""Seconds from one fault to the next, with the time in which all is as before."""
+
+
+class _Bar(TypedDict):
+    """The arguments of `figure` for a requirement."""
+
+    against: str
+    reference: float
+    holds: bool
 
 
 def run(setting: Setting) -> list[Figure]:
-    """Run the history, then the measurements without faults, each on servers of its own."""
+    """Run the parts, each on servers of its own. One that fails is told, and the next one runs."""
     refuse_default_route()
-    with tempfile.TemporaryDirectory(prefix="exuvia-cluster-", dir=setting.folder) as folder:
-        places = [Path(folder) / name for name in ("history", "latency", "one", "three")]
-        for place in places:
-            place.mkdir()
-        outcome = asyncio.run(_history(places[0], setting))
-        for finding in outcome.findings:
-            print(finding, file=sys.stderr)
-        figures = _history_figures(outcome)
-        figures += asyncio.run(_latency(places[1], setting))
-        one = asyncio.run(_throughput(places[2], setting, 1))
-        return figures + one + asyncio.run(_throughput(places[3], setting, GATEWAYS, reference=one[0].median))
-
-
-async def _history(folder: Path, setting: Setting) -> Outcome:
-    with PostgresPair() as pair:
-        pair.create_database(DATABASE)
-        turns = setting.cluster_messages // setting.cluster_persons * 2
-        async with Cluster(pair, folder, GATEWAYS, script=script(turns)) as cluster:
-            plan = Plan(
-                messages=setting.cluster_messages,
-                seconds=setting.cluster_seconds,
-                persons=setting.cluster_persons,
-                faults=setting.cluster_faults,
-                kinds=KINDS,
-            )
-            return await Run(cluster, plan).run()
-
-
-def _history_figures(outcome: Outcome) -> list[Figure]:
-    kinds = Counter(fault.kind for fault in outcome.faults)
-    found = len(outcome.findings)
-    figures = [
-        figure("cluster", f"history of {outcome.seconds:.0f} s: answered messages", "", [outcome.messages]),
-        figure(
-            "cluster", f"faults: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}", "", [len(outcome.faults)]
-        ),
-        figure("cluster", "broken promises", "", [found], against="bar", reference=0, holds=not found),
-        figure("cluster", "turns that did not reply", "", [outcome.outcomes.total() - outcome.outcomes["replied"]]),
-        figure("cluster", "events in the logs", "", [sum(log.head for log in outcome.logs)]),
-    ]
-    if outcome.takeovers:
-        figures.append(
-            figure(
-                "cluster", "fault → turn resumed elsewhere", "s", outcome.takeovers, against="bar", reference=TAKEOVER_BAR
-            )
-        )
-        figures.append(figure("cluster", "the longest of them", "s", [max(outcome.takeovers)]))
-    if outcome.recoveries:
-        figures.append(
-            figure("cluster", "promotion → next answer", "s", outcome.recoveries, against="bar", reference=RECOVERY_BAR)
-        )
+    figures = list[Figure]()
+    note = _notes(setting.figures)
+    for name in setting.cluster_parts or PARTS:
+        note(f"{name} begins")
+        with tempfile.TemporaryDirectory(prefix="exuvia-cluster-", dir=setting.folder) as folder:
+            try:
+                found = asyncio.run(PARTS[name](Path(folder), setting))
+            except Exception:
+                note(traceback.format_exc())
+                found = [figure("cluster", f"{name} was not finished", "", [1], holds=False)]
+        note(f"{name}\n\n{table(found)}\n")
+        figures += found
     return figures
 
 
-async def _latency(folder: Path, setting: Setting) -> list[Figure]:
-    """Measure the time to `accepted` of persons whose conversations the gateway has, and of the same through another one."""
+def _notes(file: Path | None) -> Callable[[str], None]:
+    """Return a function that tells a line with the time and the machine's load, and adds it to a file."""
+
+    def note(text: str) -> None:
+        line = f"{time.strftime('%H:%M:%S')}, load {os.getloadavg()[0]:.1f}: {text}\n"
+        print(line, end="", file=sys.stderr, flush=True)
+        if file is not None:
+            with file.open("a", encoding="utf-8") as output:
+                output.write(line)
+
+    return note
+
+
+async def history(folder: Path, setting: Setting) -> list[Figure]:
+    """Run faults of all kinds in turn, among messages of many persons."""
+    seconds = setting.minutes * 60 or setting.cluster_seconds
+    share = seconds / setting.cluster_seconds
+    plan = Plan(
+        messages=round(setting.cluster_messages * share),
+        seconds=seconds,
+        persons=setting.cluster_persons,
+        faults=round(setting.cluster_faults * share),
+        kinds=KINDS,
+    )
+    outcome = await _run(folder, setting, plan)
+    taken = outcome.takeovers
+    return [
+        *_figures("history", outcome),
+        *([figure("cluster", "history: fault → turn resumed elsewhere", "s", taken)] if taken else []),
+        *([figure("cluster", "history: the longest of them", "s", [max(taken)])] if taken else []),
+        *_recoveries(outcome),
+    ]
+
+
+async def takeovers(folder: Path, setting: Setting) -> list[Figure]:
+    """Kill the gateway with the most conversations again and again; others resume its turns."""
+    outcome = await _run(folder, setting, _trial("kill", setting.cluster_takeovers, KILL_SECONDS))
+    found = outcome.takeovers or [float("inf")]
+    return [
+        *_figures("takeovers", outcome),
+        figure(
+            "cluster", "killed → turn resumed elsewhere", "s", found, **_bar(TAKEOVER_BAR, sorted(found)[len(found) // 2])
+        ),
+        figure("cluster", "the longest of them", "s", [max(found)], **_bar(LONGEST_BAR, max(found))),
+    ]
+
+
+async def wakes(folder: Path, setting: Setting) -> list[Figure]:
+    """Stop a gateway for 10 s and wake it up, again and again, and look for lines that it wrote although it was dead."""
+    outcome = await _run(folder, setting, _trial("sleep", setting.cluster_wakes, SLEEP_SECONDS))
+    late = outcome.late
+    stale = sum(count for (store, _), count in late.items() if store == "sessions")
+    stale += sum(finding.startswith("epoch") for finding in outcome.findings)
+    others = ", ".join(f"{count} {kind} in {store}" for (store, kind), count in late.items() if store != "sessions")
+    return [
+        *_figures("wakes", outcome),
+        figure("cluster", "gateways that were declared dead", "", [outcome.deaths - GATEWAYS]),
+        figure("cluster", "lines of conversations by the old epoch", "", [stale], **_bar(0, stale)),
+        figure(
+            "cluster", f"lines of shared logs before the new incarnation: {others or 'none'}", "", [late.total() - stale]
+        ),
+    ]
+
+
+async def rolling(folder: Path, setting: Setting) -> list[Figure]:
+    """Restart all gateways one after the other, under load."""
+    outcome = await _run(folder, setting, _trial("rolling", setting.cluster_rounds, ROUND_SECONDS))
+    closed = sum(count for reason, count in outcome.closed.items() if reason.startswith("closed with 1012"))
+    other = Counter({reason: count for reason, count in outcome.closed.items() if not reason.startswith("closed with 1012")})
+    other.update(outcome.refused)
+    other.update({reason: count for reason, count in outcome.unreached.items() if reason.startswith("subscribe")})
+    told = ", ".join(f"{count} {reason}" for reason, count in other.items()) or "none"
+    return [
+        *_figures("rolling restart", outcome),
+        figure("cluster", "connections closed with 1012 and resumed", "", [closed]),
+        figure("cluster", f"other errors: {told}", "", [other.total()], **_bar(0, other.total())),
+    ]
+
+
+PARTS: dict[str, Callable[[Path, Setting], Coroutine[Any, Any, list[Figure]]]] = {
+    "history": history,
+    "takeovers": takeovers,
+    "wakes": wakes,
+    "rolling": rolling,
+    "latency": latency,
+    "throughput": throughput,
+}
+"""The parts by the names of `--part`."""
+
+
+def _trial(kind: str, count: int, seconds: float) -> Plan:
+    """Return a plan with one kind of fault, in which each person sends a message every two seconds."""
+    whole = count * seconds
+    return Plan(messages=round(whole / 2) * TRIAL_PERSONS, seconds=whole, persons=TRIAL_PERSONS, faults=count, kinds=[kind])
+
+
+async def _run(folder: Path, setting: Setting, plan: Plan) -> Outcome:
+    """Run a plan; SIGINT and SIGTERM cut it short, and what was sent until then is checked."""
+    note, loop = _notes(setting.figures), asyncio.get_running_loop()
     with PostgresPair() as pair:
         pair.create_database(DATABASE)
-        async with Cluster(pair, folder, GATEWAYS, script=QUICK) as cluster:
-            ports = [gateway.port for gateway in cluster.gateways]
-            await _talk("w", ports[0], setting, 1)
-            direct = await _talk("d", ports[0], setting, TURNS)
-            relayed = await _talk("r", ports[1], setting, TURNS)
-    name = f"{setting.cluster_persons} persons: sent → accepted"
+        async with Cluster(pair, folder, GATEWAYS, script=script(plan.messages // plan.persons * 2)) as cluster:
+            run = Run(cluster, plan)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, run.cut)
+            telling = asyncio.create_task(_tell(run, note))
+            try:
+                outcome = await run.run()
+                outcome.deaths = await asyncio.to_thread(deaths, cluster.url)
+                for store, _, event in await asyncio.to_thread(lambda: list(late_lines(cluster.url))):
+                    outcome.late[store, event["kind"]] += 1
+            finally:
+                telling.cancel()
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    loop.remove_signal_handler(number)
+    for finding in outcome.findings:
+        note(finding)
+    return outcome
+
+
+async def _tell(run: Run, note: Callable[[str], None]) -> None:
+    while True:
+        await asyncio.sleep(PROGRESS_SECONDS)
+        note(run.progress)
+
+
+def _figures(part: str, outcome: Outcome) -> list[Figure]:
+    kinds = Counter(fault.kind for fault in outcome.faults)
+    faults = f"{part}: faults ({', '.join(f'{count} {kind}' for kind, count in kinds.items())})"
+    found = len(outcome.findings)
     return [
-        figure("cluster", f"{name}, at the owner", "ms", _accepted_ms(direct), against="bar p95", reference=DIRECT_BAR),
-        figure("cluster", f"{name}, relayed", "ms", _accepted_ms(relayed), against="bar p95", reference=RELAYED_BAR),
+        figure("cluster", f"{part} of {outcome.seconds:.0f} s: answered messages", "", [outcome.messages]),
+        figure("cluster", faults, "", [len(outcome.faults)]),
+        figure("cluster", f"{part}: broken promises", "", [found], **_bar(0, found)),
+        figure("cluster", f"{part}: turns that did not reply", "", [outcome.outcomes.total() - outcome.outcomes["replied"]]),
+        figure("cluster", f"{part}: events in the logs", "", [sum(log.head for log in outcome.logs)]),
     ]
 
 
-async def _throughput(folder: Path, setting: Setting, count: int, reference: float | None = None) -> list[Figure]:
-    """Measure turns per second of persons that do not pause, each at one of the gateways."""
-    with PostgresPair() as pair:
-        pair.create_database(DATABASE)
-        async with Cluster(pair, folder, count, script=QUICK) as cluster:
-            servers = [pid for name in ("a", "b") for pid in (pair.server(name).pid,)]
-            ports = [gateway.port for gateway in cluster.gateways]
-            await _talk("w", ports, setting, 1)
-            before, begun = _cpu(servers), time.perf_counter()
-            persons = await _talk("t", ports, setting, TURNS)
-            seconds, cpu = time.perf_counter() - begun, _cpu(servers) - before
-    turns = sum(len(person.answered) for person in persons)
-    name = f"{count} gateway{'s' if count > 1 else ''}"
-    against = "one gateway" if reference else ""
-    return [
-        figure("cluster", f"{name}: throughput", "turns/s", [turns / seconds], against=against, reference=reference),
-        figure("cluster", f"{name}: processor time of the database per turn", "ms", [cpu / turns * 1000]),
-    ]
+def _recoveries(outcome: Outcome) -> list[Figure]:
+    found = outcome.recoveries
+    if not found:
+        return []
+    return [figure("cluster", "promotion → next answer", "s", found, **_bar(RECOVERY_BAR, max(found), "longest at most"))]
 
 
-async def _talk(prefix: str, ports: int | list[int], setting: Setting, turns: int) -> list[Person]:
-    """Have persons talk at the same time, each in a conversation of its own that depends on its number alone."""
-    given = [ports] if isinstance(ports, int) else ports
-    history = History()
-    persons = [
-        Person(f"{prefix}{n}", f"k{n}", [given[n % len(given)]], history, random.Random(n))
-        for n in range(setting.cluster_persons)
-    ]
-    await asyncio.gather(*(_turns(person, turns) for person in persons))
-    return persons
-
-
-async def _turns(person: Person, count: int) -> None:
-    for number in range(count):
-        await person.say(number, f"Message {number}.")
-    person.reader.disconnect("done")
-
-
-def _accepted_ms(persons: list[Person]) -> list[float]:
-    return [seconds * 1000 for person in persons for _, seconds, _ in person.accepted]
-
-
-def _cpu(pids: list[int]) -> float:
-    return sum(cpu_seconds(each) for pid in pids for each in [pid, *descendants(pid)])
+def _bar(bar: float, reached: float, name: str = "at most") -> _Bar:
+    return _Bar(against=name, reference=bar, holds=reached <= bar)

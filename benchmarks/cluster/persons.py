@@ -63,6 +63,8 @@ class Reader:
         self.connects = 0
         self.closed: dict[str, int] = {}
         """How often a connection ended, by the reason."""
+        self.unreached: dict[str, int] = {}
+        """How often no connection or no subscription came about, by the reason."""
         self.answers: asyncio.Queue[Frame | ConnectionClosed] = asyncio.Queue()
         """Everything that is not an event."""
         self.arrived = asyncio.Event()
@@ -87,16 +89,24 @@ class Reader:
             try:
                 await self._connect()
             except (OSError, TimeoutError, ConnectionClosed) as error:
-                self.disconnect(str(error) or type(error).__name__)
+                self._missed(str(error) or type(error).__name__)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
 
     def disconnect(self, reason: str) -> None:
         """End the connection, for a reason."""
+        self._drop()
+        self._ended(reason)
+
+    def _missed(self, reason: str) -> None:
+        self.unreached[reason] = self.unreached.get(reason, 0) + 1
+        self._drop()
+
+    def _drop(self) -> None:
         if self._socket is not None:
             self._socket.close()
-        self._ended(reason)
+        self._socket = None
 
     def send(self, **frame: Any) -> None:
         """Send a frame. Raises ConnectionClosed."""
@@ -195,7 +205,7 @@ class Watcher(Reader):
             self.disconnect("no answer")
             return
         if frame["type"] == "error":
-            self.disconnect(frame["code"])
+            self._missed(frame["code"])
             await asyncio.sleep(RETRY_SECONDS)
 
 

@@ -39,10 +39,15 @@ def script(turns: int) -> list[dict[str, Any]]:
     return STORY * (turns // 4 + 2)
 
 
+PATIENCE = 1.5
+"""How much longer than planned a run may take, on a busy machine."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """The size of a run. Faults are spread evenly over `seconds`, in which `messages` are sent by `persons`; two persons
-    share a key. `kinds` are the kinds of faults, in turn."""
+    share a key. `kinds` are the kinds of faults, in turn. After one and a half times
+    the seconds nothing more is sent."""
 
     messages: int
     seconds: float
@@ -56,7 +61,8 @@ class Plan:
 class Outcome:
     """The findings and figures of a run. `takeovers` are the seconds from a fault to the resumption of each turn that was
     running, `recoveries` those from a promotion to the next answer. `refused` counts the codes of errors, `closed` the
-    reasons for which connections ended."""
+    reasons for which connections ended, `unreached` those for which none came about. `deaths` are the
+    incarnations that ended, `late` counts what one wrote when it was dead, by store and kind."""
 
     findings: list[str]
     logs: list[SessionLog]
@@ -69,6 +75,9 @@ class Outcome:
     outcomes: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)
+    unreached: Counter[str] = field(default_factory=Counter)
+    deaths: int = 0
+    late: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 def collect(history: History, cluster: Cluster) -> list[SessionLog]:
@@ -93,6 +102,7 @@ class Run:
         self.faults = Faults(cluster, random.Random(plan.seed))
         self._cluster = cluster
         self._plan = plan
+        self._ends = math.inf
         ports = [gateway.door.port for gateway in cluster.gateways]
         self._persons = [
             Person(f"p{n}", f"k{n // 2}", ports, self.history, random.Random(plan.seed * 1000 + n))
@@ -107,6 +117,7 @@ class Run:
         """Run the plan, stop the gateways, and check what is left."""
         await asyncio.to_thread(prepare, self._cluster.url)
         begun = time.monotonic()
+        self._ends = begun + self._plan.seconds * PATIENCE
         watching = [asyncio.create_task(watcher.watch()) for watcher in self._watchers]
         try:
             async with asyncio.TaskGroup() as group:
@@ -123,11 +134,23 @@ class Run:
         logs = await asyncio.to_thread(collect, self.history, self._cluster)
         return self._outcome(logs, seconds)
 
+    def cut(self) -> None:
+        """Send nothing more and make no further faults. What was sent is waited for and checked."""
+        self._ends = 0.0
+
+    @property
+    def progress(self) -> str:
+        """How far the run is."""
+        answered = sum(len(person.answered) for person in self._persons)
+        return f"{answered} answered, {len(self.faults.made)} faults, {len(self.history.findings)} findings of clients"
+
     async def _talk(self, person: Person, begun: float) -> None:
         count = self._plan.messages // self._plan.persons
         for number in range(count):
             due = begun + self._plan.seconds * number / count
             await asyncio.sleep(max(0.0, due - time.monotonic()))
+            if time.monotonic() > self._ends:
+                return
             try:
                 await person.say(number, f"Message {number} of {person.reader.name}.")
             except Unanswered as failure:
@@ -139,7 +162,14 @@ class Run:
         for number in range(plan.faults):
             due = begun + plan.seconds * (number + 0.5) / plan.faults
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            await self.faults.make(plan.kinds[number % len(plan.kinds)])
+            if time.monotonic() > self._ends:
+                return
+            kind = plan.kinds[number % len(plan.kinds)]
+            try:
+                await self.faults.make(kind)
+            except Exception as failure:
+                self.history.findings.append(f"broken: fault {number + 1}, {kind}, was not repaired: {failure!r}")
+                return
 
     def _outcome(self, logs: list[SessionLog], seconds: float) -> Outcome:
         ends = [event["outcome"] for log in logs for event in log.events if event["kind"] == "turn_ended"]
@@ -155,6 +185,7 @@ class Run:
         )
         for reader in [person.reader for person in self._persons] + list(self._watchers):
             outcome.closed.update(reader.closed)
+            outcome.unreached.update(reader.unreached)
         outcome.refused.update(each.outcome for each in self.history.attempts if each.outcome not in (None, "accepted"))
         resumed = [
             datetime.fromisoformat(event["at"]).timestamp()

@@ -220,6 +220,7 @@ class ApplicationBuilder:
                 erasures=erasures,
             )
         )
+        switchboard.let_go = delivery.let_go
         await opened(dependencies.command_services.heartbeat)
         self.stack.push_async_callback(subagents.close)
         scheduler = await opened(Scheduler(schedules, switchboard, clock, self._is_person, stores.leases))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.cluster.cluster_speed import GATEWAYS
 from benchmarks.cluster.gateways import DATABASE, Cluster
-from benchmarks.cluster.measured import GATEWAYS, KINDS
+from benchmarks.cluster.measured import KINDS
 from benchmarks.cluster.postgres_pair import PostgresPair
 from benchmarks.cluster.run import Plan, Run, script
 

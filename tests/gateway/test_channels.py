@@ -23,6 +23,7 @@ from gateway.conversations.channels.channel_inbox import TEXT_BYTES, GatewayChan
 from gateway.conversations.channels.pairings import Pairings
 from gateway.conversations.channels.reply_delivery import ReplyDelivery
 from gateway.conversations.channels.senders import MOST_REPORTED, Senders
+from gateway.conversations.routing import switchboard
 from gateway.conversations.routing.chat import CORRECTION
 from gateway.conversations.routing.switchboard import Switchboard
 from plugins.api.channel import Channel, InboundFile, InboundMessage, MessageRejected, OutboundMessage
@@ -48,6 +49,20 @@ async def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     await service.open()
     yield service
     service.close()
+
+
+@pytest.fixture
+def switchboards(monkeypatch: pytest.MonkeyPatch) -> list[Switchboard]:
+    """Collect the switchboards of the gateways that a test starts."""
+    made: list[Switchboard] = []
+    enter = Switchboard.__aenter__
+
+    async def note(self: Switchboard) -> Switchboard:
+        made.append(self)
+        return await enter(self)
+
+    monkeypatch.setattr(Switchboard, "__aenter__", note)
+    return made
 
 
 @asynccontextmanager
@@ -449,6 +464,45 @@ async def test_an_answer_is_tried_again_when_the_channel_says_and_the_next_waits
     (first, began), (again, tried_again), (then, _) = tried()
     assert (first, again, then) == ("later 0.5 perhaps", "later 0.5 perhaps", "tea is ready")
     assert tried_again - began >= 0.5
+
+
+async def test_a_conversation_whose_answer_is_being_delivered_is_not_handed_over(
+    tmp_path: Path, elsewhere: Elsewhere, switchboards: list[Switchboard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, deliver = asyncio.Event(), ReplyDelivery._pass_to_channel
+
+    async def slowly(self: ReplyDelivery, *given: Any) -> Any:
+        outcome = await deliver(self, *given)
+        await go_on.wait()
+        return outcome
+
+    monkeypatch.setattr(ReplyDelivery, "_pass_to_channel", slowly)
+    monkeypatch.setattr(switchboard, "HAND_OVER_SECONDS", 0.3)
+    monkeypatch.setattr(switchboard, "DELIVERY_SECONDS", 0.05)
+    async with serving(tmp_path / "home", elsewhere) as g:
+        await said_and_taken(elsewhere, "coffee")
+        await elsewhere.until_heard(text="coffee")
+        handed_over = await switchboards[0].hand_over("owner", "lines:kitchen", "")
+        await switchboards[0].chat("owner", "lines:kitchen", create=False)
+        go_on.set()
+        await until_noted(g, "reply_delivered")
+        await said_and_taken(elsewhere, "tea")
+        await elsewhere.until_heard(text="tea")
+    assert [text for text, _ in tried()] == ["coffee", "tea"]
+    assert not handed_over
+
+
+async def test_an_answer_that_waits_moves_with_its_conversation_and_is_delivered_where_that_is(
+    tmp_path: Path, elsewhere: Elsewhere, switchboards: list[Switchboard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switchboard, "DELIVERY_SECONDS", 0.05)
+    async with serving(tmp_path / "home", elsewhere) as g:
+        await said_and_taken(elsewhere, "later 600 coffee")
+        await until(lambda: bool(tried()))
+        assert await switchboards[0].hand_over("owner", "lines:kitchen", "")
+        await switchboards[0].chat("owner", "lines:kitchen", create=False)  # and it comes back
+        await elsewhere.until_heard(text="later 600 coffee")
+        await until_noted(g, "reply_delivered")
 
 
 async def test_an_answer_that_always_fails_is_abandoned_once_a_later_one_is_accepted(

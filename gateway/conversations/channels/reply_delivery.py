@@ -117,7 +117,8 @@ class _Answer:
 
     `parts` are those that remain, as the open channel `divided_for` takes them; `first_attempt` is the time of the first
     attempt on the event loop's clock. `again` is True if an attempt to deliver the first of them may have succeeded.
-    `refused` says why the last attempt failed. `dropped` is True if another gateway delivers it.
+    `refused` says why the last attempt failed. `passed` is True while the channel has it, until the outcome is recorded;
+    `dropped` is True if another gateway delivers it.
     """
 
     session: str
@@ -131,6 +132,7 @@ class _Answer:
     accepted: bool = False
     again: bool = False
     refused: str = ""
+    passed: bool = False
     dropped: bool = False
 
 
@@ -143,11 +145,13 @@ class _EarlyReaction(NamedTuple):
 
 @dataclass
 class _Chat:
-    """The answers to be delivered to one chat, in order; `added` is set when one is added. `early` are reactions to posts
+    """The answers to be delivered to one chat, in order; `added` is set when one is added or dropped, `dropped` when one is
+    dropped. `early` are reactions to posts
     that may be among those under way."""
 
     answers: deque[_Answer] = field(default_factory=deque)
     added: asyncio.Event = field(default_factory=asyncio.Event)
+    dropped: asyncio.Event = field(default_factory=asyncio.Event)
     early: deque[_EarlyReaction] = field(default_factory=partial(deque, maxlen=MOST_EARLY))
 
 
@@ -219,19 +223,20 @@ class ReplyDelivery:
 
     def conversations(self) -> set[tuple[str, Name]]:
         """Return the channel and the conversation of each answer that waits."""
-        found = set()
-        for to, chat in self._chats.items():
-            for answer in chat.answers:
-                transcript = self._recorders[answer.session].transcript
-                found.add((to.channel, (transcript.person, transcript.key)))
-        return found
+        return {(to.channel, self._name_of(answer)) for to, chat in self._chats.items() for answer in chat.answers}
 
-    def drop(self, name: Name) -> None:
-        """Forget the answers of a conversation, which another gateway delivers from now on."""
-        for chat in self._chats.values():
-            for answer in chat.answers:
-                transcript = self._recorders[answer.session].transcript
-                answer.dropped = answer.dropped or (transcript.person, transcript.key) == name
+    def let_go(self, name: Name) -> bool:
+        """Forget the answers of a conversation, which another gateway delivers from now on, unless a channel has one of them
+        in its hands: return False then."""
+        found = [(chat, answer) for chat in self._chats.values() for answer in chat.answers if self._name_of(answer) == name]
+        if any(answer.passed for _, answer in found):
+            return False
+        for chat, answer in found:
+            answer.dropped = True
+            self._forget(chat, answer)
+            chat.added.set()
+            chat.dropped.set()
+        return True
 
     def keep_reaction(self, channel: str, chat: str, receipt: str, receive: Callable[[], Awaitable[None]]) -> None:
         """Keep a reaction to a post that is not known.
@@ -276,11 +281,12 @@ class ReplyDelivery:
         chat = self._chats[to]
         while chat.answers:
             chat.added.clear()
+            chat.dropped.clear()
             if (wait := await self._round(chat)) is None:
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait.seconds):
-                    await (asyncio.Event() if wait.all_wait else chat.added).wait()
+                    await (chat.dropped if wait.all_wait else chat.added).wait()
         del self._chats[to]
 
     async def _round(self, chat: _Chat) -> _Wait | None:
@@ -306,10 +312,9 @@ class ReplyDelivery:
 
     async def _try(self, chat: _Chat, answer: _Answer, *, last: bool = False) -> _Wait | None:
         """Try to deliver one answer. Return None if there is nothing more to do for now, else how long to wait."""
-        recorder = self._recorders[answer.session]
         if answer.dropped:
-            self._forget(chat, answer)
             return None
+        recorder = self._recorders[answer.session]
         if _pending(recorder, answer) is None:  # a question that was answered meanwhile
             self._remove(chat, answer, recorder)
             return None
@@ -321,9 +326,15 @@ class ReplyDelivery:
                 log.error("reply_not_delivered", session=answer.session, seq=answer.of, **error_fields(error))
             log.warning("reply_not_noted", session=answer.session, seq=answer.of, reason=error_text(error))
             wait = None
-        if wait is None:
+        finally:
+            answer.passed = False
+        if wait is None and not answer.dropped:
             self._remove(chat, answer, recorder)
         return wait
+
+    def _name_of(self, answer: _Answer) -> Name:
+        transcript = self._recorders[answer.session].transcript
+        return transcript.person, transcript.key
 
     def _remove(self, chat: _Chat, answer: _Answer, recorder: Recorder) -> None:
         chat.answers.remove(answer)
@@ -347,7 +358,7 @@ class ReplyDelivery:
         if answer.content is None:
             answer.content = await self._read(recorder, answer.of)
             answer.first_attempt = asyncio.get_running_loop().time()
-        while (pending := _pending(recorder, answer)) is not None:
+        while not answer.dropped and (pending := _pending(recorder, answer)) is not None:
             refused = await self._deliver_part(recorder, answer, pending)
             if refused is not None and refused.for_good and len(answer.parts) > 1 and not answer.parts[0].message.text:
                 await self._record(recorder, answer, failed=refused.why)  # a file; the others follow
@@ -367,6 +378,9 @@ class ReplyDelivery:
                 reraise_cancellation(error)
                 return _Refused(why=str(call_failure(error)), failed=True)
         part, noted = answer.parts[0], getattr(channel, "attempts_noted", False)
+        if answer.dropped:
+            return None
+        answer.passed = True
         answer.again = answer.again or pending.attempted
         if noted and not pending.attempted:
             attempt = DeliveryAttempted(of=answer.of, channel=name, chars=pending.chars, files=pending.delivered_files)

@@ -121,6 +121,8 @@ class Switchboard:
         self._stopping = False
         self.obtain: Callable[[Name, OwnedElsewhere], Awaitable[bool]] = _not_obtained
         """Has the owner of a conversation hand it over to this gateway; returns False if it does not."""
+        self.let_go: Callable[[Name], bool] = lambda _: True
+        """Ends the delivery of a conversation's answers here; returns False while one is being delivered."""
         self._background: set[asyncio.Task[Any]] = set()
         claims.on_lost(self._on_claim_lost)
 
@@ -164,7 +166,7 @@ class Switchboard:
     async def hand_over(self, person: str, key: str, to: str) -> bool:
         """Let another gateway have a conversation, once nothing runs in it; return False if that takes too long.
 
-        Answers that cannot be delivered here soon are left to the other gateway.
+        Answers that wait to be delivered here for long are left to the other gateway, unless a channel has one in its hands.
         """
         chat = self._chats.get((person, key))
         if chat is None:
@@ -179,7 +181,7 @@ class Switchboard:
                         if self._chats.get(chat.name) is not chat:
                             return True
                         stuck = chat.only_delivers and self._clock.monotonic() - began >= DELIVERY_SECONDS
-                        if chat.idle or stuck:
+                        if chat.idle or (stuck and self.let_go(chat.name)):
                             await asyncio.shield(self._spawn(self._give_up(chat, to)))
                             return True
                     with suppress(TimeoutError):

@@ -58,5 +58,5 @@ class DeliveryHandover:
             return
         urls = {row.id: row.url for row in await asyncio.to_thread(self._cluster.rows)}
         for holder, name in elsewhere:
-            if urls.get(holder) and await self._offer(name, holder, urls[holder]):
-                self._delivery.drop(name)
+            if urls.get(holder):
+                await self._offer(name, holder, urls[holder])
