@@ -18,6 +18,7 @@ import click
 from gateway import VERSION
 from gateway.cli.memory.main_memory import memory
 from gateway.cli.options import (
+    agent_option,
     config_option,
     end,
     existing_home,
@@ -90,29 +91,31 @@ def skills() -> None:
 
 
 @skills.command("list")
+@agent_option
 @home_option
 @config_option
 @json_option
-def list_skills(home: Path | None, file: Path | None, *, as_json: bool) -> None:
+def list_skills(home: Path | None, file: Path | None, *, as_json: bool, agent: str) -> None:
     """List all skills: what they are for, and whether they are admitted. Exit code 1 if one is not used."""
     from gateway.cli import skills as commands
 
-    end(lambda: commands.list_skills(invocation(existing_home(home), file, as_json=as_json)))
+    end(lambda: commands.list_skills(invocation(existing_home(home), file, as_json=as_json, agent=agent)))
 
 
 @skills.command("add")
 @click.argument("source")
+@agent_option
 @home_option
 @config_option
 @json_option
 @click.option("--yes", is_flag=True, help="Admit without a question what is shown.")
-def add_skills(source: str, home: Path | None, file: Path | None, *, as_json: bool, yes: bool) -> None:
+def add_skills(source: str, home: Path | None, file: Path | None, *, as_json: bool, yes: bool, agent: str) -> None:
     """Show the skills of SOURCE, then copy and admit them. They are copied to the first folder of skills.paths. SOURCE is a
     folder that is a skill or contains some, a .zip or .tar.gz archive, or the https address of one. A skill that lies in a
     folder of skills.paths already is only admitted. Exit code 1 if a skill was not admitted."""
     from gateway.cli import skills as commands
 
-    end(lambda: commands.add_skills(invocation(existing_home(home), file, as_json=as_json), source, yes=yes))
+    end(lambda: commands.add_skills(invocation(existing_home(home), file, as_json=as_json, agent=agent), source, yes=yes))
 
 
 @skills.command("check")

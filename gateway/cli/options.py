@@ -13,6 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from gateway.config.keys import Config
+    from gateway.config.settings import Settings
     from gateway.support.home import Home
 
 SUCCESS, PROBLEM = 0, 1
@@ -26,6 +27,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 config_option = click.option(
     "--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The configuration [HOME/config.toml]."
 )
+
+
+agent_option = click.option("--agent", default="main", metavar="NAME", help="The agent whose it is [main].")
 
 
 def home_at(path: Path | None) -> Home:
@@ -43,6 +47,23 @@ class Invocation(NamedTuple):
     environment: Mapping[str, str]
     out: TextIO
     as_json: bool = False
+    agent: str = "main"
+
+    @property
+    def agent_home(self) -> Home:
+        """The paths of the agent's own files."""
+        return self.home.of_agent(self.agent)
+
+    def settings(self) -> Settings:
+        """Load the configuration and return the settings of the agent; raise ConfigRefused if it is invalid, ClickException
+        if there is no such agent."""
+        from gateway.config.settings import Settings, agent_settings  # noqa: PLC0415 - for quick help
+
+        config = self.config()
+        if self.agent not in ("main", *config.agents):
+            known = ", ".join(("main", *config.agents))
+            raise click.ClickException(f"There is no agent {self.agent[:64]!r}; the agents are {known[:200]}.")
+        return agent_settings(Settings(config), self.agent)
 
     def config(self) -> Config:
         """Load the configuration; raise ConfigRefused if it is invalid."""
@@ -51,10 +72,10 @@ class Invocation(NamedTuple):
         return load_config(self.file, environment=self.environment, overrides={})
 
 
-def invocation(home: Home, file: Path | None, *, as_json: bool = False) -> Invocation:
+def invocation(home: Home, file: Path | None, *, as_json: bool = False, agent: str = "main") -> Invocation:
     """Return the invocation of a command in this process. The default file is the home's `config.toml`."""
     file = file or home.config
-    return Invocation(_with_database(home, file), file, os.environ, sys.stdout, as_json)
+    return Invocation(_with_database(home, file), file, os.environ, sys.stdout, as_json, agent)
 
 
 def existing_home(path: Path | None) -> Home:

@@ -164,9 +164,9 @@ def _agrees(call: Invocation, shown: Preview) -> bool:
 
 
 def _inventory(call: Invocation) -> Skills:
-    config = call.config()
+    config = call.settings().current
     workspace = call.home.workspace(config.agent.workspace)
-    skills = Skills(call.home.admitted_skills, workspace, keys=lambda: config.skills, now=SystemClock().now)
+    skills = Skills(call.agent_home.admitted_skills, workspace, keys=lambda: config.skills, now=SystemClock().now)
     skills.scan()
     return skills
 

@@ -19,6 +19,7 @@ from gateway.http.subscribers import Outgoing, Subscription
 from gateway.protocol import frames
 from gateway.support.errors import sentence_of
 from sessions.events.errors import SessionsError
+from sessions.events.events import MAIN_AGENT
 
 WAITING_ANSWERS = 256
 """The number of waiting answers above which no further frame of the client is read."""
@@ -103,6 +104,7 @@ class Outbox:
                 "title": current.title,
                 "pinned": current.pinned,
                 "archived": current.archived,
+                **({"agent": agent} if (agent := current.recorder.transcript.agent) != MAIN_AGENT else {}),
                 **current.settings.chosen,
             }
             self.answer(frames.frame("settings", id=frame_id, session=chat.key, session_id=current.session, **settings))

@@ -16,7 +16,7 @@ from gateway.auth.people import Admission
 from gateway.conversations.approvals.gate import UnknownApproval
 from gateway.conversations.approvals.open_questions import Answerer, NotYourQuestion, OpenQuestions
 from gateway.conversations.deletion.deletions import DeletedConversation
-from gateway.conversations.routing.chat import AcceptedMessage, Chat
+from gateway.conversations.routing.chat import AcceptedMessage, AgentChoice, Chat
 from gateway.conversations.routing.session_updates import SessionUpdate, SessionUpdates
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.outbox import Outbox
@@ -35,7 +35,7 @@ from gateway.support.printable import one_line
 from gateway.support.resource_limits import is_exhaustion
 from plugins.api.command import CommandHelp
 from sessions.events.errors import SessionsError, UnknownSession
-from sessions.events.events import MessageReceived
+from sessions.events.events import MAIN_AGENT, MessageReceived
 from sessions.events.messages import Attachment
 from sessions.store.catalog import portions
 from sessions.store.fork import ForkRefused
@@ -44,6 +44,9 @@ UNAUTHORIZED = 4401
 """Close code for a wrong or missing token."""
 
 DAMAGED = "The log of this session is damaged; /new starts a new session."
+
+AGENTS_NAMED = 8
+"""Maximum agents that an error names."""
 
 REVOKED = "the token of this connection is no longer valid"
 
@@ -76,6 +79,8 @@ class ConnectionServices:
     verbose: Callable[[], bool]
     zone: Callable[[], tzinfo | None]
     commands: Sequence[CommandHelp]
+    agents: Callable[[], Sequence[str]] = lambda: (MAIN_AGENT,)
+    """Returns the agents, `main` first."""
     links: Links | None = None
     """Connections to the other gateways of a cluster."""
     request_relay: RequestRelay | None = None
@@ -213,6 +218,7 @@ class Connection:
             verbose=services.verbose(),
             commands=services.commands,
             gateway=services.gateway(),
+            agents=agents if len(agents := services.agents()) > 1 else None,
         )
         self._outbox.answer(welcome)
 
@@ -500,12 +506,32 @@ class Connection:
     async def _configure(self, frame: frames.Configure) -> None:
         if (reason := self._services.readiness.refuses) is not None:
             raise reason
-        chat = await self._services.switchboard.chat(self._person, frame.session, create=True)
+        if frame.name == frames.AGENT_SETTING:
+            chat = await self._begin_with(frame)
+        else:
+            chat = await self._configurable(frame.session)
+            assert chat.current is not None
+            await chat.current.settings.configure(frame.name, frame.value, self._person)
+        self._outbox.send_settings(chat, frame.id)
+
+    async def _configurable(self, key: str) -> Chat:
+        chat = await self._services.switchboard.chat(self._person, key, create=True)
         assert chat is not None
         if chat.current is None:
             raise FrameRefused("bad_request", DAMAGED)
-        await chat.current.settings.configure(frame.name, frame.value, self._person)
-        self._outbox.send_settings(chat, frame.id)
+        return chat
+
+    async def _begin_with(self, frame: frames.Configure) -> Chat:
+        """Begin a session with the chosen agent. One that exists keeps its agent."""
+        if frame.value not in (agents := self._services.agents()):
+            raise FrameRefused("bad_request", f"There is no such agent; the agents are {', '.join(agents[:AGENTS_NAMED])}.")
+        choice = AgentChoice(agent=str(frame.value), by_person=True)
+        chat = await self._services.switchboard.begun_with(self._person, frame.session, choice)
+        if chat.current is None:
+            raise FrameRefused("bad_request", DAMAGED)
+        if chat.current.recorder.transcript.agent != choice.agent:
+            raise FrameRefused("bad_request", "Another agent answers here; `/agent NAME` starts a new session with it.")
+        return chat
 
     async def _approve(self, frame: frames.Approve) -> None:
         answerer = Answerer(person=self._person, channel="websocket", client=self.client)

@@ -29,6 +29,9 @@ SETTING_CHARACTERS = 300
 SettingName: TypeAlias = Literal["model", "effort", "temperature", "queue", "verbose"]
 """The settings of a session that a client may change."""
 
+AGENT_SETTING: Literal["agent"] = "agent"
+"""What a client may choose besides, for a session that does not exist yet."""
+
 _KEY, _SESSION_ID, _SHA256 = r"\A[A-Za-z0-9._:-]{1,64}\Z", r"\A[A-Za-z0-9-]{1,64}\Z", r"\A[0-9a-f]{64}\Z"
 
 KEY_RULE = "letters from A to Z, digits, dots, hyphens, underscores and colons, 64 at most"
@@ -139,7 +142,7 @@ class Delete(_Frame, frozen=True, kw_only=True, tag="delete"):
 class Configure(_Frame, frozen=True, kw_only=True, tag="configure"):
     id: FrameId
     session: Key
-    name: SettingName
+    name: SettingName | Literal["agent"]
     value: Annotated[str, msgspec.Meta(max_length=SETTING_CHARACTERS)] | float | None = None
 
 

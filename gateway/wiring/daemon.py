@@ -61,6 +61,7 @@ from plugins.api.context import Clock
 from plugins.host.loading import PluginFolder
 from plugins.support.workspace import OWNER
 from sessions.events.errors import HomeLocked, StorageFailed
+from sessions.events.events import MAIN_AGENT
 from sessions.files.home_lock import HomeLock
 from sessions.store.cluster import Cluster
 from sessions.store.log_writer import stamp
@@ -334,6 +335,7 @@ class Daemon:
             verbose=lambda: self.config.agent.verbose,
             zone=lambda: self.context.settings.zone,
             commands=command_help(dependencies.commands),
+            agents=lambda: (MAIN_AGENT, *self.config.agents),
             links=links,
             request_relay=None if links is None else RequestRelay(links, access.is_relayed, self._stops),
             gateway=lambda: None if gateway.cluster is None else gateway.cluster.id,

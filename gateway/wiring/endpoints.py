@@ -14,6 +14,7 @@ from aiohttp import web
 from gateway.auth.access import NotAuthorized
 from gateway.auth.people import Admission
 from gateway.http.concurrency import InFlight
+from gateway.http.responses import refusal
 from gateway.http.uploads import Uploads
 from gateway.http.web import Admitted, Endpoint, owner_only
 from gateway.http.websocket_connection import ConnectionServices
@@ -21,6 +22,8 @@ from gateway.status.instruments import GatewayContext
 from gateway.status.overview import Overview
 from gateway.support.storage import fact_logs
 from gateway.wiring.app import Application
+from sessions.events.errors import StorageFailed
+from sessions.events.events import MAIN_AGENT
 
 if TYPE_CHECKING:
     from gateway.config.rendering import CheckedConfig
@@ -71,6 +74,8 @@ class _LazyEndpoints:
         self._overview = overview
         self._services = services
         self._in_flight = in_flight
+        self._memories: dict[str, MemoryEndpoints] = {}
+        """By agent."""
 
     @cached_property
     def configuration(self) -> ConfigEndpoints:
@@ -134,12 +139,16 @@ class _LazyEndpoints:
             in_flight=self._in_flight,
         )
 
-    @cached_property
-    def memory(self) -> MemoryEndpoints:
-        from gateway.http.console.memory_endpoints import MemoryEndpoints  # noqa: PLC0415 - not at the start
+    async def memory(self, agent: str) -> MemoryEndpoints | None:
+        """Return the endpoints of an agent's memory, None if there is no such agent. Raises StorageFailed."""
+        if agent not in self._memories and agent in (MAIN_AGENT, *self._context.config.agents):
+            from gateway.http.console.memory_endpoints import MemoryEndpoints  # noqa: PLC0415 - not at the start
 
-        dependencies = self._gateway.dependencies
-        return MemoryEndpoints(dependencies.command_services, dependencies.notes.folder)
+            agents = self._gateway.agents
+            parts = agents.main if agent == MAIN_AGENT else await agents.parts(agent)
+            known = parts.knowledge
+            self._memories[agent] = MemoryEndpoints(known.memory, known.facts, parts.context.workspace, parts.context.clock)
+        return self._memories.get(agent)
 
     @cached_property
     def health(self) -> HealthEndpoints:
@@ -240,18 +249,18 @@ def console_endpoints(
         Endpoint("GET", "/api/models", _later(lambda: of.composer.models)),
         Endpoint("GET", "/api/prompts", _later(lambda: of.composer.prompts)),
         Endpoint("GET", "/api/files", _later(lambda: of.composer.files)),
-        Endpoint("GET", "/api/memory", _later(lambda: of.memory.search)),
-        Endpoint("GET", "/api/notes", _later(lambda: of.memory.notes)),
-        Endpoint("GET", NOTE, _later(lambda: of.memory.note)),
-        Endpoint("PUT", NOTE, _later(lambda: of.memory.write)),
-        Endpoint("POST", NOTE, _later(lambda: of.memory.move)),
-        Endpoint("DELETE", NOTE, _later(lambda: of.memory.delete)),
-        Endpoint("GET", "/api/facts", _later(lambda: of.memory.facts)),
-        Endpoint("GET", FACT, _later(lambda: of.memory.fact)),
-        Endpoint("POST", FACT + "/pin", _later(lambda: of.memory.pin)),
-        Endpoint("POST", FACT + "/unpin", _later(lambda: of.memory.unpin)),
-        Endpoint("PATCH", FACT, _later(lambda: of.memory.edit)),
-        Endpoint("DELETE", FACT, _later(lambda: of.memory.forget)),
+        Endpoint("GET", "/api/memory", _of_agent(of, lambda memory: memory.search)),
+        Endpoint("GET", "/api/notes", _of_agent(of, lambda memory: memory.notes)),
+        Endpoint("GET", NOTE, _of_agent(of, lambda memory: memory.note)),
+        Endpoint("PUT", NOTE, _of_agent(of, lambda memory: memory.write)),
+        Endpoint("POST", NOTE, _of_agent(of, lambda memory: memory.move)),
+        Endpoint("DELETE", NOTE, _of_agent(of, lambda memory: memory.delete)),
+        Endpoint("GET", "/api/facts", _of_agent(of, lambda memory: memory.facts)),
+        Endpoint("GET", FACT, _of_agent(of, lambda memory: memory.fact)),
+        Endpoint("POST", FACT + "/pin", _of_agent(of, lambda memory: memory.pin)),
+        Endpoint("POST", FACT + "/unpin", _of_agent(of, lambda memory: memory.unpin)),
+        Endpoint("PATCH", FACT, _of_agent(of, lambda memory: memory.edit)),
+        Endpoint("DELETE", FACT, _of_agent(of, lambda memory: memory.forget)),
         Endpoint("GET", "/api/recipients", _later(lambda: of.recipients.recipients)),
         Endpoint("GET", "/api/usage", _later(lambda: of.usage.usage)),
         Endpoint("GET", "/api/health", owner_only(_later(lambda: of.health.health))),
@@ -309,6 +318,21 @@ def _later(method: Callable[[], Admitted]) -> Admitted:
 
     async def handle(request: web.Request, admission: Admission) -> web.StreamResponse:
         return await method()(request, admission)
+
+    return handle
+
+
+def _of_agent(of: _LazyEndpoints, choose: Callable[[MemoryEndpoints], Admitted]) -> Admitted:
+    """Return a handler of the memory of the agent that a request names, by default `main`."""
+
+    async def handle(request: web.Request, admission: Admission) -> web.StreamResponse:
+        try:
+            memory = await of.memory(request.query.get("agent") or MAIN_AGENT)
+        except StorageFailed as error:
+            return refusal(503, "storage_failed", str(error))
+        if memory is None:
+            return refusal(404, "not_found", "There is no such agent.")
+        return await choose(memory)(request, admission)
 
     return handle
 

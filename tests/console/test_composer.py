@@ -259,6 +259,25 @@ async def test_a_question_mark_lists_the_keys_only_where_nothing_is_typed(tmp_pa
         await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+async def test_the_agent_is_chosen_before_the_first_message_and_switched_later(tmp_path: Path, browser: Browser) -> None:
+    echo = {"agent.model": "scripted:echo"}
+    async with gateway(tmp_path, file="[agents.work]\n", settings=echo) as running, visiting(browser, running) as visit:
+        page = await signed_in(visit)
+        await page.evaluate("location.hash = '#/chat/~'")
+        await page.get_by_role("button", name="Agent: Default").click()
+        assert await faults(page) == []
+        await page.get_by_role("button", name="work", exact=True).click()
+        await wrote(page, "Hello")
+        button = page.get_by_role("button", name="Agent: work")
+        await button.click()
+        assert await faults(page) == []
+        await page.get_by_role("button", name="main", exact=True).press("Enter")
+        await expect(page.get_by_role("button", name="Agent: main")).to_be_visible()
+        await expect(page.get_by_role("textbox", name="Message", exact=True)).to_be_focused()
+        assert [events[0].get("agent", "main") for events in running.journals().values()] == ["work", "main"]
+        assert visit.errors == []
+
+
 async def test_files_are_dropped_and_pasted_anywhere_in_the_page(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         page = await signed_in(visit)

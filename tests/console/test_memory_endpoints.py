@@ -401,3 +401,19 @@ def test_a_change_just_before_the_replacement_is_a_conflict(tmp_path: Path, monk
     assert changed.value.theirs is not None
     assert changed.value.theirs.text == "theirs, late"
     assert place.read_text() == "theirs, late"
+
+
+async def test_each_agent_has_a_memory_of_its_own(home: Path) -> None:
+    async with gateway(home, file="[agents.work]\n", settings={"memory.embedding.provider": "none"}) as running:
+        work = {"agent": "work"}
+        assert (await ask(running, "/api/notes", params=work)).json["notes"] == []
+        written = await ask(running, "/api/notes/MEMORY.md", "PUT", data=b"# Ledger\n", headers=NEW, params=work)
+        assert written.status == 200
+        assert (home / "agents" / "work" / "workspace" / "MEMORY.md").read_text() == "# Ledger\n"
+        assert (await ask(running, "/api/notes/MEMORY.md")).json["text"] == MEMORY
+        assert (await ask(running, "/api/facts", params=work)).json == {"facts": []}
+        assert len((await ask(running, "/api/facts")).json["facts"]) == 2
+        assert (await ask(running, "/api/memory", params={"q": "kettle", **work})).json["hits"] == []
+        for nobody in ("nobody", "../work", "Work"):
+            assert (await ask(running, "/api/notes", params={"agent": nobody})).status == 404
+        assert sorted(path.name for path in (home / "agents").iterdir()) == ["work"]

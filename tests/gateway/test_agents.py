@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from gateway.cli.main import cli
+from gateway.config.agents import own_workspace
 from gateway.config.keys import Config, check_workspaces, load_config
 from gateway.config.routes import RouteAddress, explain_route
 from gateway.support.errors import ConfigRefused
+from gateway.support.home import Home
 from tests.gateway.gateways import Gateway, gateway
 
 WORK = "[agents.work]\n"
@@ -137,6 +139,37 @@ def test_a_route_is_explained_at_the_command_line(tmp_path: Path, capsys: pytest
     listed: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     assert [each["name"] for each in listed] == ["main", "a", "b", "c", "d", "e"]
     assert listed[1]["workspace"] == str(tmp_path / "agents" / "a" / "workspace")
+
+
+def test_the_command_line_shows_the_memory_and_the_skills_of_an_agent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.toml").write_text('[memory.embedding]\nprovider = "none"\n[agents.work]\n')
+    for agent, note in (("main", "kettle"), ("work", "ledger")):
+        place = Home(tmp_path).workspace(own_workspace(agent))
+        (place / "skills" / f"{agent}-skill").mkdir(parents=True)
+        (place / "MEMORY.md").write_text(f"# Notes\n\nThe {note} is blue.\n")
+        (place / "skills" / f"{agent}-skill" / "SKILL.md").write_text(f"---\nname: {agent}-skill\ndescription: x\n---\nx\n")
+
+    def told(*line: str) -> str:
+        with pytest.raises(SystemExit):
+            cli([*line, "--home", str(tmp_path)])
+        return "".join(capsys.readouterr())
+
+    for agent, theirs, others in (("main", "kettle", "ledger"), ("work", "ledger", "kettle")):
+        told("memory", "index", "--agent", agent)
+        assert theirs in told("memory", "search", theirs, "--agent", agent)
+        assert others not in told("memory", "search", others, "--agent", agent)
+        assert "(1 of notes)" in told("memory", "status", "--agent", agent)
+        assert theirs in told("memory", "show", "MEMORY.md#L3-L3", "--agent", agent)
+        listed = told("skills", "list", "--agent", agent)
+        assert f"{agent}-skill" in listed
+        assert listed.count("-skill") == 1
+        told("skills", "add", str(Home(tmp_path).workspace(own_workspace(agent)) / "skills"), "--yes", "--agent", agent)
+        assert "admitted" in told("skills", "list", "--agent", agent)
+        assert told("memory", "facts", "list", "--agent", agent) == ""
+    assert "There is no agent 'nobody'; the agents are main, work." in told("memory", "search", "x", "--agent", "nobody")
+    assert not (tmp_path / "agents" / "nobody").exists()
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------

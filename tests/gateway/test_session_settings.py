@@ -65,6 +65,21 @@ async def test_a_session_is_created_with_its_settings_before_its_first_message(t
     assert kinds[:3] == ["session_opened", "setting_changed", "message_received"]
 
 
+async def test_the_agent_of_a_conversation_is_chosen_before_its_first_message(tmp_path: Path) -> None:
+    async with gateway(tmp_path, file="[agents.work]\n", settings={"agent.model": "scripted:echo"}) as running:
+        client = await running.connect()
+        (unknown, told, again, other) = await configured(
+            running, ("agent", "nobody"), ("agent", "work"), ("agent", "work"), ("agent", "main"), session="fresh"
+        )
+        assert (unknown["code"], unknown["message"]) == ("bad_request", "There is no such agent; the agents are main, work.")
+        assert [each["agent"] for each in (told, again)] == ["work", "work"]
+        assert other["message"] == "Another agent answers here; `/agent NAME` starts a new session with it."
+        await client.chat("hi", session="fresh")
+        await client.command("/new", session="fresh")
+    opened = [line.get("agent") for line in lines(tmp_path) if line["kind"] == "session_opened"]
+    assert opened == ["work", "work"]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [

@@ -148,11 +148,13 @@ def _line(fact: Fact, now: datetime) -> str:
 
 def _read(call: Invocation, now: datetime) -> list[Fact]:
     """Return the facts of a home, without expired ones of the daily log."""
-    keys = call.config().memory.facts
+    keys = call.settings().current.memory.facts
     try:
-        return [fact for fact in read_facts(fact_logs(call.home)).facts.values() if not is_outdated(fact, keys, now)]
+        return [
+            fact for fact in read_facts(fact_logs(call.home, call.agent)).facts.values() if not is_outdated(fact, keys, now)
+        ]
     except InvalidLine as error:
-        raise FactsCommandFailed(f"{call.home.facts.name} cannot be read: {error}.") from error
+        raise FactsCommandFailed(f"{call.agent_home.facts.name} cannot be read: {error}.") from error
 
 
 def _locked(call: Invocation, work: Callable[[Facts], Awaitable[T]]) -> T:

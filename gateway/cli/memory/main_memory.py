@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from gateway.cli.options import config_option, end, existing_home, home_option, invocation, json_option
+from gateway.cli.options import agent_option, config_option, end, existing_home, home_option, invocation, json_option
 
 
 @click.group()
@@ -16,31 +16,33 @@ def memory() -> None:
 
 
 @memory.command("index")
+@agent_option
 @home_option
 @config_option
 @json_option
-def index_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
+def index_memory(home: Path | None, file: Path | None, *, as_json: bool, agent: str) -> None:
     """Update the index. An interrupted run is continued."""
     from gateway.cli.memory import memory_commands
 
-    end(lambda: memory_commands.index_notes(invocation(existing_home(home), file, as_json=as_json)))
+    end(lambda: memory_commands.index_notes(invocation(existing_home(home), file, as_json=as_json, agent=agent)))
 
 
 @memory.command("search")
 @click.argument("query")
+@agent_option
 @home_option
 @config_option
 @json_option
 @click.option("--limit", type=click.IntRange(1, 50), help="The number of results [memory.search.max_results].")
 @click.option("--explain", is_flag=True, help="Show the parts of each score.")
 def search_memory(
-    query: str, home: Path | None, file: Path | None, *, as_json: bool, limit: int | None, explain: bool
+    query: str, home: Path | None, file: Path | None, *, as_json: bool, limit: int | None, explain: bool, agent: str
 ) -> None:
     """Search notes and sessions for QUERY, as the model does. Exit code 1 if nothing was found."""
     from gateway.cli.memory import memory_commands
 
     def search() -> int:
-        call = invocation(existing_home(home), file, as_json=as_json)
+        call = invocation(existing_home(home), file, as_json=as_json, agent=agent)
         return memory_commands.search_notes(call, query, results=limit, explain=explain)
 
     end(search)
@@ -48,25 +50,31 @@ def search_memory(
 
 @memory.command("show")
 @click.argument("place")
+@agent_option
 @home_option
 @config_option
-def show_memory(place: str, home: Path | None, file: Path | None) -> None:
+def show_memory(place: str, home: Path | None, file: Path | None, *, agent: str) -> None:
     """Show the text at PLACE, a citation of `memory search`. The text is lines of a note, or messages of a session."""
     from gateway.cli.memory import memory_commands
 
-    end(lambda: memory_commands.show_place(invocation(existing_home(home), file), place))
+    end(lambda: memory_commands.show_place(invocation(existing_home(home), file, agent=agent), place))
 
 
 @memory.command("status")
+@agent_option
 @home_option
 @config_option
 @json_option
-def memory_status(home: Path | None, file: Path | None, as_json: bool) -> None:
+def memory_status(home: Path | None, file: Path | None, *, as_json: bool, agent: str) -> None:
     """Show the contents and progress of the index. Exit code 1 if something is still to be indexed or embedded."""
     from gateway.cli.memory import memory_commands
     from gateway.support.clock import SystemClock
 
-    end(lambda: memory_commands.show_status(invocation(existing_home(home), file, as_json=as_json), SystemClock().now()))
+    end(
+        lambda: memory_commands.show_status(
+            invocation(existing_home(home), file, as_json=as_json, agent=agent), SystemClock().now()
+        )
+    )
 
 
 @memory.command("audit")
@@ -126,15 +134,18 @@ def facts() -> None:
 
 
 @facts.command("list")
+@agent_option
 @home_option
 @config_option
 @json_option
 @click.option("--layer", type=click.Choice(["daily", "longterm"]), help="Only the daily log, or only long-term facts.")
-def list_facts(home: Path | None, file: Path | None, layer: Literal["daily", "longterm"] | None, *, as_json: bool) -> None:
+def list_facts(
+    home: Path | None, file: Path | None, layer: Literal["daily", "longterm"] | None, *, as_json: bool, agent: str
+) -> None:
     """Print the facts with their current scores. The oldest come first. The gateway may be running."""
     from gateway.cli.memory import facts_commands
 
-    end(lambda: facts_commands.list_facts(invocation(existing_home(home), file, as_json=as_json), layer))
+    end(lambda: facts_commands.list_facts(invocation(existing_home(home), file, as_json=as_json, agent=agent), layer))
 
 
 @facts.command("edit")

@@ -13,7 +13,6 @@ import msgspec
 
 from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
 from gateway.config.keys import Config, check_backend, check_embedding
-from gateway.config.settings import Settings
 from gateway.conversations.notes.workspace_memory import chosen_sources, open_memory
 from gateway.models.providers import open_embeddings, provider_contexts
 from gateway.plugin_runtime.plugin_loading import allowed_plugins
@@ -36,6 +35,7 @@ from plugins.support.errors import ProviderError
 from plugins.support.text.words import occurrences
 from plugins.support.workspace import parse_citation
 from sessions.catalog.sqlite import Error, lacks_full_text
+from sessions.files.fsync import make_folder
 
 T = TypeVar("T")
 
@@ -172,14 +172,15 @@ def _sum(ranked: Ranked) -> Iterator[str]:
 @contextlib.asynccontextmanager
 async def opened_memory(call: Invocation, config: Config) -> AsyncIterator[Memory]:
     """Open the memory of a home with this configuration, as the gateway does."""
-    home, hooks, clock = call.home, allowed_plugins(config), SystemClock()
+    home, hooks, clock, settings = call.home, allowed_plugins(config), SystemClock(), call.settings()
     check_embedding(config, hooks.embedding_providers())
     check_backend(config, hooks.memory_backends)
+    await asyncio.to_thread(make_folder, call.agent_home.root)  # the gateway may not have opened the agent yet
     async with Transport() as transport:
         context = provider_contexts(home, config, transport, call.environment)
         async with (
             open_embeddings(hooks.embedding_providers(), context) as embeddings,
-            open_memory(home, Settings(config), embeddings, hooks.memory_backends, clock) as memory,
+            open_memory(home, settings, embeddings, hooks.memory_backends, clock, agent=call.agent) as memory,
         ):
             await embeddings.reconfigure(config)
             yield memory
@@ -204,14 +205,14 @@ def show_status(call: Invocation, now: datetime) -> int:
     Raises:
         SearchFailed: The index cannot be read, or is not in SQLite.
     """
-    home, config = call.home, call.config()
+    home, config = call.agent_home, call.settings().current
     backend = LOCAL if config.memory.backend_name == SQLITE and lacks_full_text() else config.memory.backend_name
     if backend != SQLITE:
         raise SearchFailed(
             f"The index is in the backend {backend}, which cannot be examined; `exuvia memory index` counts it."
         )
     try:
-        stats = read_index_stats(home.memory, chosen_sources(home, config))
+        stats = read_index_stats(home.memory, chosen_sources(call.home, config, call.agent))
     except Error as error:
         raise SearchFailed(
             f"The memory index {home.memory} cannot be read: {error}. Delete it to have it rebuilt."

@@ -81,8 +81,8 @@ class Conversations(Protocol):
         """Return a person's chat; see `Switchboard.chat`."""
         ...
 
-    async def child(self, person: str, key: str, choice: AgentChoice) -> Chat:
-        """Return the chat of a subagent, whose session begins if there is none. Raises StorageFailed."""
+    async def begun_with(self, person: str, key: str, choice: AgentChoice) -> Chat:
+        """Return a person's chat, whose session begins with this choice if there is none. Raises StorageFailed."""
         ...
 
 

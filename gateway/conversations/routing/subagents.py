@@ -196,7 +196,7 @@ class Subagents:
         await recorder.until_durable(child.seq)
         session, started = recorder.transcript.session, child.started
         choice = AgentChoice(agent=recorder.transcript.agent, parent=_child_of(chat, recorder, child))
-        children = await chat.others.child(chat.person, started.child, choice)
+        children = await chat.others.begun_with(chat.person, started.child, choice)
         self._children[session, started.child] = children
         task = _message(chat, started, id_=f"spawn:{session}:{child.seq}", client=f"{TASK}{chat.key}", text=started.task)
         received = await children.receive(msgspec.structs.replace(task, channel=WEBSOCKET, reply_to="", thread=""), None)

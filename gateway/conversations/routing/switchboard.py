@@ -245,8 +245,8 @@ class Switchboard:
         chat.last_activity = self._clock.monotonic()
         return chat
 
-    async def child(self, person: str, key: str, choice: AgentChoice) -> Chat:
-        """Return the chat of a subagent, whose session begins if there is none. Raises StorageFailed."""
+    async def begun_with(self, person: str, key: str, choice: AgentChoice) -> Chat:
+        """Return a person's chat, whose session begins with this choice if there is none. Raises StorageFailed."""
         name = (person, key)
         while (chat := self._chats.get(name)) is None or not chat.is_open:
             await asyncio.shield(self._spawn(self._restore(name, choice)))

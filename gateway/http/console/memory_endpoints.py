@@ -1,4 +1,5 @@
-"""JSON endpoints for search, notes and facts, limited to what the person may see.
+"""JSON endpoints for search, notes and facts, limited to what the person may see: those of the agent `main`, or with
+`?agent=NAME` of another one.
 
 GET    /api/memory?q=…               hits, with the parts of each score
 GET    /api/notes                    the notes that this person may read, and the state of the index
@@ -24,7 +25,6 @@ import msgspec
 from aiohttp import web
 
 from gateway.auth.people import Admission
-from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.memory_view import memory_in_short
 from gateway.http.console.notes_editor import (
     NoSuchNote,
@@ -39,6 +39,7 @@ from gateway.http.console.notes_editor import (
 )
 from gateway.http.request_bodies import BodyRefused, read_body
 from gateway.http.responses import answer, refusal
+from plugins.api.context import Clock
 from plugins.api.fact_values import (
     Fact,
     FactChange,
@@ -50,8 +51,10 @@ from plugins.api.fact_values import (
 from plugins.api.memory.scope import Scope
 from plugins.api.plugin_services import IndexUnusable
 from plugins.facts.fact_book import FactBook
+from plugins.facts.facts import Facts
 from plugins.facts.persons_facts import PersonsFacts
 from plugins.facts.scoring import current_importance
+from plugins.memory.memory import Memory
 from plugins.memory.search.diagnostics import remarks_on
 from plugins.memory.sources.notes import Notes
 from plugins.memory.sources.transcripts import document_of
@@ -82,11 +85,20 @@ class _Move(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MemoryEndpoints:
-    """The endpoints for an authenticated person, with the rights of a private chat of theirs."""
+    """The endpoints of one agent for an authenticated person, with the rights of a private chat of theirs.
 
-    def __init__(self, services: CommandServices, workspace: Path) -> None:
-        self._services = services
+    Args:
+        memory: The agent's memory.
+        facts: The agent's facts.
+        workspace: The agent's workspace.
+        clock: The clock.
+    """
+
+    def __init__(self, memory: Memory, facts: Facts, workspace: Path, clock: Clock) -> None:
+        self._memory = memory
+        self._facts = facts
         self._workspace = workspace
+        self._clock = clock
 
     # --- searching ----------------------------------------------------------------------------------------------------
 
@@ -97,7 +109,7 @@ class MemoryEndpoints:
             return answer(200, {"hits": [], "remarks": []})
         person = admission.person.id
         try:
-            found = await self._services.memory.search(query, _scope(person), results=RESULTS)
+            found = await self._memory.search(query, _scope(person), results=RESULTS)
         except IndexUnusable as error:
             return refusal(503, "index_unusable", str(error))
         return answer(200, {"hits": [_hit(hit, person, query) for hit in found.hits], "remarks": found.remarks})
@@ -106,7 +118,7 @@ class MemoryEndpoints:
 
     async def notes(self, _: web.Request, admission: Admission) -> web.StreamResponse:
         """Return the notes that this person may read, the last changed first."""
-        memory = self._services.memory
+        memory = self._memory
         provider = memory.provider()
         person = admission.person.id
         scope, by_words = _scope(person), memory.by_words
@@ -166,7 +178,7 @@ class MemoryEndpoints:
             return answer(409, {"code": "conflict", "message": str(changed), "theirs": changed.theirs})
         except NoteRefused as error:
             return refusal(422, "note_not_written", str(error))
-        self._services.memory.wake()
+        self._memory.wake()
         return answer(200, {}) if note is None else _note_response(note)
 
     # --- facts --------------------------------------------------------------------------------------------------------
@@ -175,9 +187,9 @@ class MemoryEndpoints:
         """Return the facts, newest first."""
 
         async def listed(facts: PersonsFacts) -> Any:
-            if self._services.facts.is_empty:
+            if self._facts.is_empty:
                 return {"facts": []}
-            book = await self._services.facts.book()
+            book = await self._facts.book()
             return {"facts": [self._fact(fact, book) for fact in reversed(await facts.listed())]}
 
         return await self._answered(admission, listed)
@@ -251,19 +263,19 @@ class MemoryEndpoints:
         self, admission: Admission, work: Callable[[PersonsFacts], Awaitable[Any]], *, status: int = 200
     ) -> web.Response:
         try:
-            return answer(status, await work(PersonsFacts(self._services.facts, admission.person.id, group=False)))
+            return answer(status, await work(PersonsFacts(self._facts, admission.person.id, group=False)))
         except NoSuchFact as error:
             return refusal(404, "not_found", str(error))
         except FactsUnavailable as error:
             return refusal(503, "facts_unavailable", str(error))
 
     async def _current(self, fact: Fact) -> dict[str, Any]:
-        return self._fact(fact, await self._services.facts.book())
+        return self._fact(fact, await self._facts.book())
 
     def _fact(self, fact: Fact, book: FactBook) -> dict[str, Any]:
         return {
             **msgspec.to_builtins(fact),
-            "worth": round(current_importance(fact, self._services.clock.now()), 3),
+            "worth": round(current_importance(fact, self._clock.now()), 3),
             "pinned": fact.pinned,
             "revision": book.text_seq(fact.id),
         }
@@ -272,7 +284,7 @@ class MemoryEndpoints:
         """Return the message that a fact came from; empty if unknown, missing, or another person's."""
         if (origin := fact.origin) is None:
             return ""
-        return await self._services.memory.excerpt(document_of(origin.session), origin.seq, 1, _scope(person)) or ""
+        return await self._memory.excerpt(document_of(origin.session), origin.seq, 1, _scope(person)) or ""
 
 
 def _scope(person: str) -> Scope:

@@ -224,7 +224,8 @@ export class Conversation extends EventTarget {
 
   post(message) {
     const frame = frameOf(this.key, message);
-    for (const [name, value] of Object.entries(message.settings ?? {})) {
+    const { agent, ...others } = message.settings ?? {}; // the agent first: the others begin the session, too
+    for (const [name, value] of Object.entries(agent ? { agent, ...others } : others)) {
       this.configure(name, value).catch((error) => error.code !== "closed" && this.emit("fault", error.message));
     }
     if (this.app.socket.takes(frame)) this.app.socket.say(frame);

@@ -1,12 +1,13 @@
 // The composer: the input for messages. Drafts stay in this browser until they are sent.
 //
 //   completions    commands and their arguments, prompt templates, and after an @ notes and files
-//   model_picker, options, settings, popup, models   the model of the conversation, and how it is asked
+//   agent_picker, model_picker, options, settings, popup, models   the model of the conversation, and how it is asked
 //   dictation      speech as text
 //   dropping       files that are dropped or pasted anywhere in the page
 import { fill, h, readable } from "../elements.js";
 import { icon } from "../icons.js";
 import { t } from "../language.js";
+import { AgentPicker } from "./agent_picker.js";
 import { Completions } from "./completions.js";
 import { Dictation } from "./dictation.js";
 import { ModelPicker } from "./model_picker.js";
@@ -28,9 +29,11 @@ export class Composer {
     const refocus = () => this.focus();
     this.models = new ModelPicker(app, settings, refocus);
     this.options = new Options(settings, this.models, refocus);
+    this.agents = new AgentPicker(app, settings, { send: (text) => send(text, []), refocus });
     const drawSettings = () => {
       this.models.draw();
       this.options.draw();
+      this.agents.draw();
     };
     settings.addEventListener("change", drawSettings);
     this.models.ready.then(drawSettings);
@@ -53,10 +56,10 @@ export class Composer {
     this.stopButton.hidden = true;
     this.fault = h("p", { class: "fault small", role: "alert" });
     this.element = h("form", { class: "composer", on: { submit: (event) => { event.preventDefault(); this.submit(); } } },
-      this.completions.element, this.models.popup.panel, this.options.popup.panel,
+      this.completions.element, this.models.popup.panel, this.options.popup.panel, this.agents.popup.panel,
       h("div", { class: "box", on: { click: (event) => event.target === event.currentTarget && this.area.focus() } },
         this.chips, this.area,
-        h("div", { class: "tools" }, this.attachButton, this.picker, this.models.popup.button, this.options.popup.button,
+        h("div", { class: "tools" }, this.attachButton, this.picker, this.agents.popup.button, this.models.popup.button, this.options.popup.button,
           h("span", { class: "space" }), ...this.dictation.elements, this.stopButton, this.sendButton)),
       this.fault);
     requestAnimationFrame(() => this.fit());

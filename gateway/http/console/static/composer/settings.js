@@ -1,7 +1,7 @@
 // The settings of a conversation as the composer shows and changes them.
 
 /** Those of a conversation that exists, or of one that begins with its first message. Dispatches `change`. `values` are the
- * model, the effort, the temperature and the queue mode; what the conversation did not choose is missing. */
+ * agent, the model, the effort, the temperature and the queue mode; what the conversation did not choose is missing. */
 export class Settings extends EventTarget {
   /** `ask(name, value)` changes one at the gateway; without it they are kept until the first message. */
   constructor(app, ask = null) {
@@ -13,8 +13,8 @@ export class Settings extends EventTarget {
   }
 
   /** Take what the gateway says. */
-  take({ model, effort, temperature, queue }) {
-    this.values = { model, effort, temperature, queue };
+  take({ model, effort, temperature, queue, agent }) {
+    this.values = { model, effort, temperature, queue, agent };
     this.dispatchEvent(new Event("change"));
   }
 

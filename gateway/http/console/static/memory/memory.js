@@ -13,12 +13,42 @@ export async function mount(element, app, { key: path, rest: [first, last] }) {
   const session = SESSION.exec(path)?.[1];
   if (session) return openSession(app, session, first);
   await app.styles("memory/memory.css");
-  const tabs = [
-    ["search", t("Search"), () => new SearchView(app.api)],
-    ["notes", t("Notes"), () => new NotesView(app.api)],
-    ["facts", t("Facts"), () => new FactsView(app.api)],
-  ];
-  return new MemoryPage(element, tabs).mounted(path ? ["notes", path, Number(first) || undefined, Number(last) || undefined] : ["search"]);
+  let page = null;
+  const show = (where) => {
+    page?.();
+    const api = apiOf(app);
+    const tabs = [
+      ["search", t("Search"), () => new SearchView(api)],
+      ["notes", t("Notes"), () => new NotesView(api)],
+      ["facts", t("Facts"), () => new FactsView(api)],
+    ];
+    page = new MemoryPage(element, tabs, choice(app, () => show(["search"]))).mounted(where);
+  };
+  show(path ? ["notes", path, Number(first) || undefined, Number(last) || undefined] : ["search"]);
+  return () => page();
+}
+
+const MAIN = "main";
+let chosen = MAIN; // the agent whose memory is shown, as long as this tab is open
+
+/** The API of the chosen agent's memory. */
+function apiOf(app) {
+  const agent = (app.socket.welcome?.agents ?? []).includes(chosen) ? chosen : MAIN;
+  if (agent === MAIN) return app.api;
+  const named = (path) => `${path}${path.includes("?") ? "&" : "?"}${new URLSearchParams({ agent })}`;
+  return Object.assign(Object.create(app.api), { call: (method, path, options) => app.api.call(method, named(path), options) });
+}
+
+/** The choice of an agent; null if there is only one. */
+function choice(app, changed) {
+  const agents = app.socket.welcome?.agents;
+  if (!agents) return null;
+  const select = h("select", { on: { change: () => {
+    chosen = select.value;
+    changed();
+    document.querySelector(".memory-page select")?.focus();
+  } } }, agents.map((name) => h("option", { value: name, selected: name === chosen }, name)));
+  return h("label", { class: "of-agent" }, t("Agent"), select);
 }
 
 /** Go to a message of a session. */
@@ -29,13 +59,14 @@ async function openSession(app, session, seq) {
 
 /** Tabs as in the ARIA pattern: arrows move between them, and each keeps what it shows. */
 class MemoryPage {
-  constructor(element, tabs) {
+  constructor(element, tabs, above) {
     this.tabs = tabs.map(([name, label, make]) => ({ name, make, view: null, tab: this.tab(name, label), panel: panel(name) }));
     fill(
       element,
       h(
         "div",
         { class: "memory-page" },
+        above,
         h("div", { class: "tabs", role: "tablist", "aria-label": t("Memory"), on: { keydown: (event) => this.walk(event) } }, this.tabs.map(({ tab }) => tab)),
         this.tabs.map(({ panel: shown }) => shown),
       ),
