@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.support.session_status import count_of
-from sessions.store.cluster import GatewayRow
+from sessions.store.cluster import Cluster, GatewayRow
 
 SILENT_MS = 2500
 """Milliseconds without a beat after which a gateway is reported; the others declare it dead about then."""
@@ -25,6 +25,13 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
 def cluster_status(rows: Sequence[GatewayRow], own: str | None) -> ClusterStatus:
     """Return the state of a cluster with these gateways, as seen by one of them or from outside."""
     return ClusterStatus(gateway=own, gateways=rows, problems=_problems(rows))
+
+
+def cluster_in_short(cluster: Cluster) -> str:
+    """Return what `/status` says of the cluster of a gateway that has the conversation."""
+    silent = cluster.silent_seconds
+    contact = f"; no contact with the database for {silent:.0f} s" if silent * 1000 > SILENT_MS else ""
+    return f"{count_of(cluster.alive, 'gateway')}; this conversation is on {cluster.id or 'one that begins again'}{contact}"
 
 
 def describe_cluster(status: ClusterStatus) -> str:

@@ -51,6 +51,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     notes: Sequence[str] = ()
     troubles: Sequence[str] = ()
     channels: Sequence[str] = ()
+    cluster: str = ""
 
 
 def describe(status: SessionStatus) -> str:
@@ -74,6 +75,8 @@ def describe(status: SessionStatus) -> str:
     ]
     if status.channels:
         lines.append(f"- Channels: {'; '.join(status.channels)}")
+    if status.cluster:
+        lines.append(f"- Cluster: {status.cluster}")
     if (error := status.last_error) is not None:
         lines.append(f"- The last turn failed: {error.sentence} ({error.code})")
     lines += [f"- Trouble: {sentence}" for sentence in status.troubles]

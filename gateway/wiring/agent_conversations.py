@@ -27,6 +27,7 @@ from gateway.conversations.schedules.schedules import Schedules
 from gateway.conversations.turn.tool_calls import OfferedTools
 from gateway.models.spending.spending import Spending
 from gateway.status.channel_reports import channel_in_short, channel_reports
+from gateway.status.cluster_status import cluster_in_short
 from gateway.status.problems import Problems
 from gateway.support.storage import attachments_of
 from gateway.wiring.factory import ConversationDependencies, ConversationFactory
@@ -36,6 +37,7 @@ from gateway.wiring.running_plugins import RunningPlugins
 from plugins.api.tool import ToolSource
 from plugins.skills.library import SkillTools
 from sessions.events.events import MAIN_AGENT
+from sessions.store.cluster import Cluster
 from sessions.store.recorder import Recorder
 
 
@@ -55,6 +57,7 @@ class ConversationWiring:
     spending: Spending
     activity: TurnActivity
     updates: SessionUpdates
+    cluster: Cluster | None
 
     def dependencies(self, agent: AgentParts) -> ConversationDependencies:
         """Return what the conversations of an agent depend on."""
@@ -102,6 +105,9 @@ class ConversationWiring:
         def channels() -> Sequence[str]:
             return [channel_in_short(each) for each in channel_reports(plugins.channels, self.delivery, context.counters)]
 
+        def cluster() -> str:
+            return "" if self.cluster is None else cluster_in_short(self.cluster)
+
         return CommandServices(
             models=agent.registry,
             commands=plugins.opened.commands,
@@ -125,6 +131,7 @@ class ConversationWiring:
             spending=self.spending,
             plugins_spent=plugins.services.spent,
             channels=channels,
+            cluster=cluster,
             mcp=plugins.mcp,
             file_undo=FileUndo(context.workspace, agent.protected, attachments_of(context.home)),
             memory_writer=MemoryWriter(context.workspace, knowledge.memory, context.settings, context.clock),

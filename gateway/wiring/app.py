@@ -204,6 +204,7 @@ class ApplicationBuilder:
             spending=spending,
             activity=TurnActivity(plugins.channels.opened),
             updates=SessionUpdates(),
+            cluster=stores.cluster,
         )
         dependencies = of_agent.dependencies(agents.main)
         conversations = AgentConversations(agents, of_agent, dependencies)

@@ -87,6 +87,17 @@ def holders(url: str) -> dict[str, str]:
     return dict(rows(url, "SELECT key, coalesce(holder, '') FROM chat"))
 
 
+async def post(
+    http: aiohttp.ClientSession, to: GatewayProcess, text: str, headers: Mapping[str, str]
+) -> tuple[int, str | None]:
+    """Send a message over the OpenAI-compatible API, and return the status and the answer's text."""
+    body = {"model": "exuvia", "messages": [{"role": "user", "content": text}]}
+    given = {"Authorization": f"Bearer {TOKEN}", **headers}
+    async with http.post(f"http://127.0.0.1:{to.port}/v1/chat/completions", headers=given, json=body) as answer:
+        read = await answer.json()
+        return answer.status, read["choices"][0]["message"]["content"] if answer.status == 200 else None
+
+
 async def test_any_gateway_takes_any_client_and_all_see_the_same_events(
     url: str, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
@@ -115,6 +126,8 @@ async def test_any_gateway_takes_any_client_and_all_see_the_same_events(
         assert (await direct.until_answered("twice"))["duplicate"]
         await relayed.say("subscribe", id="s", session="unknown")
         assert (await relayed.until_type("error", id="s"))["code"] == "unknown_session"
+        status = await relayed.command("/status")
+        assert re.search(r"^- Cluster: [12] gateways?; this conversation is on \w+\.\w+$", status, re.MULTILINE)
 
 
 async def test_a_turn_is_cancelled_from_another_gateway(url: str, tmp_path: Path, http: aiohttp.ClientSession) -> None:
@@ -144,7 +157,9 @@ async def test_after_kill_9_the_turn_is_finished_elsewhere_once_and_clients_see_
         direct, relayed = await one.connect(http), await two.connect(http)
         await direct.send("stamp it", id_="m1")
         stamps = tmp_path / "home-0" / "workspace" / "stamps"
-        await until(stamps.exists)
+        await direct.send("stamp it", session="posted", id_="p1")
+        await until(lambda: stamps.exists() and len(stamps.read_text().split()) == 2)
+        posted = asyncio.create_task(post(http, two, "stamp it", {"X-Exuvia-Session": "posted", "Idempotency-Key": "p1"}))
         await relayed.say("subscribe", session="main", after=0)
         await relayed.until_event("tool_called")
         begun = time.monotonic()
@@ -157,9 +172,10 @@ async def test_after_kill_9_the_turn_is_finished_elsewhere_once_and_clients_see_
         assert (await relayed.until_answered("m1"))["duplicate"]
         seen = [event["seq"] for _, event in relayed.events()]
         assert seen == list(range(1, seen[-1] + 1))
-        assert len(stamps.read_text().split()) == 1
+        assert await posted == (200, "It may be stamped.")
+        assert len(stamps.read_text().split()) == 2
         assert not (tmp_path / "home-1" / "workspace" / "stamps").exists()
-    assert [event["outcome"] for event in events(url, "tool_returned", "turn_ended")] == ["unknown", "replied"]
+    assert [event["outcome"] for event in events(url, "tool_returned", "turn_ended")] == ["unknown", "replied"] * 2
 
 
 async def test_a_gateway_that_wakes_up_writes_nothing_and_goes_on_as_another(

@@ -20,6 +20,8 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from gateway.cli.mcp_serve import StdioServer
+from gateway.conversations.routing.switchboard import Switchboard
+from gateway.support.errors import OwnedElsewhere
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 
 SEARCHER, SENDER = "a-searching-program-of-the-tests", "a-sending-program-of-these-tests"
@@ -100,6 +102,17 @@ async def test_a_token_permits_what_it_names_and_nothing_else(tmp_path: Path) ->
         assert status == 401
         _, answer = await post(running, TOKEN, "tools/list")
         assert len(answer["result"]["tools"]) == 5
+
+
+async def test_a_conversation_that_another_gateway_has_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def elsewhere(*_: object, **__: object) -> None:
+        raise OwnedElsewhere("gw2", "")
+
+    async with serving(tmp_path) as running:
+        await call(running, SENDER, "send_message", text="hello from the editor", session="work")
+        monkeypatch.setattr(Switchboard, "chat", elsewhere)
+        read = json.loads(text_of(await call(running, SENDER, "read_session", session="work")))
+        assert [each["text"] for each in read["messages"]] == ["hello from the editor"] * 2
 
 
 async def test_a_message_is_answered_in_the_persons_conversation_and_can_be_read(tmp_path: Path) -> None:

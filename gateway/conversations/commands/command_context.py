@@ -169,6 +169,7 @@ class CommandContext(MemoryView):
                 notes_trouble=self._conversation.compacting.notes.problem,
                 mode=self._conversation.inbox.mode,
                 channels=services.channels() if self._alone_as_owner else (),
+                cluster=services.cluster() if self._alone_as_owner else "",
             )
         )
 

@@ -56,4 +56,5 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat: Heartbeat
     spending: Spending
     channels: Callable[[], Sequence[str]] = tuple
+    cluster: Callable[[], str] = str
     plugins_spent: Callable[[], Mapping[str, Mapping[str, Usage]]] = dict

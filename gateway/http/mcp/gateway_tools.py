@@ -13,6 +13,7 @@ import msgspec
 from gateway.auth.people import ProgramGrant
 from gateway.config.keys import Permission
 from gateway.conversations.commands.command_context import entry_of
+from gateway.conversations.routing.chat import PAGE_BYTES
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.openai.answer_reducer import AnswerReducer
 from gateway.http.openai.api_errors import ApiError
@@ -155,14 +156,13 @@ class GatewayTools:
         return msgspec.json.encode({"sessions": listed}).decode()
 
     async def _read_session(self, wanted: ReadSession, grant: ProgramGrant) -> str:
-        chat = await self._switchboard.chat(grant.person, wanted.session, create=False)
-        current = chat.current if chat is not None else None
-        if chat is None or current is None:
+        row = await self._switchboard.current(grant.person, wanted.session)
+        if row is None:
             raise ToolFailed(f"There is no conversation {wanted.session[:100]!r}; list_sessions names them.")
-        head = chat.head(current.session) or 0
-        before = min(wanted.before or head + 1, head + 1)
+        # Read from the log, whichever gateway has the conversation.
+        before = min(wanted.before or row.head + 1, row.head + 1)
         first = max(1, before - PAGE)
-        lines = await chat.lines(current.session, first)
+        lines = await asyncio.to_thread(self._switchboard.log(row.session).lines, first, PAGE_BYTES)
         messages, size = [], 0
         for line in reversed(lines[: before - first]):
             try:

@@ -25,6 +25,7 @@ from gateway.http.openai.model_names import DEFAULT, ModelNames
 from gateway.http.openai.request_parser import ImageUrls, user_message
 from gateway.http.openai.response_writer import ResponseWriter
 from gateway.http.openai.schema import ChatBody
+from gateway.http.relay.request_relay import MESSAGE_IDS
 from gateway.http.subscribers import Cursor
 from gateway.http.uploads import Uploads
 from gateway.protocol.frames import ATTACHMENTS, FRAME_LIMIT, KEY_RULE, SentAttachment
@@ -36,9 +37,6 @@ from sessions.events.messages import Attachment, UserMessage
 
 SESSION = "X-Exuvia-Session"
 """The header with a session's key."""
-
-IDS = ("Idempotency-Key", "X-Client-Request-Id")
-"""Headers that may set a message's id; the first one present is used."""
 
 ATTEMPT = "X-Stainless-Retry-Count"
 """The header in which OpenAI's own clients count their automatic retries, which have no id."""
@@ -175,7 +173,7 @@ class SessionMode:
 
     def _id(self, person: str, key: str, message: NewMessage, headers: Mapping[str, str]) -> str:
         """Return the message's id: the client's own, that of the attempt that it repeats, or a new one."""
-        for name in IDS:
+        for name in MESSAGE_IDS:
             if (given := headers.get(name)) is not None:
                 if not _ID.fullmatch(given):
                     raise bad_request(f"{name} must have 1 to 128 printable characters without spaces.")

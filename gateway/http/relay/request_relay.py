@@ -16,6 +16,9 @@ from gateway.http.request_bodies import body_of
 from gateway.http.responses import refusal
 from gateway.support.errors import OwnedElsewhere
 
+MESSAGE_IDS = ("Idempotency-Key", "X-Client-Request-Id")
+"""Headers that may set a message's id; the first one present is used."""
+
 MOVED = "X-Exuvia-Moved"
 """The header of a response to another gateway: this one does not have the conversation."""
 
@@ -24,6 +27,12 @@ RETRY_SECONDS = 0.1
 
 LONGEST_SECONDS = 15.0
 """Seconds after which a request without an owner is refused."""
+
+WENT_AWAY = (
+    "The gateway that has this conversation went away while it answered; look what has become of it, or send the same"
+    " Idempotency-Key next time, with which it is sent again to the next one."
+)
+"""The error of a request that may have taken effect."""
 
 _OF_CONNECTION = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
 _OF_ANSWER = _OF_CONNECTION | {"date", "server"}
@@ -60,15 +69,23 @@ class RequestRelay:
             except OwnedElsewhere as owner:
                 if relayed:
                     return _moved()
-                response = await self._relayed(request, admission.person.id, owner) if owner.url else None
+                response, asked = await self._relayed(request, admission.person.id, owner) if owner.url else (None, False)
                 if response is not None:
                     return response
+                if asked:  # by an owner that had it until now: the next one takes a few seconds
+                    until = time.monotonic() + LONGEST_SECONDS
                 if time.monotonic() > until:
                     return refusal(503, "busy", str(owner))
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _relayed(self, request: web.Request, person: str, owner: OwnedElsewhere) -> web.StreamResponse | None:
-        """Return the owner's response; None if it cannot be reached or has the conversation no more."""
+    async def _relayed(
+        self, request: web.Request, person: str, owner: OwnedElsewhere
+    ) -> tuple[web.StreamResponse | None, bool]:
+        """Return the owner's response, or None if the next one is to be asked.
+
+        The second value is True if the owner went away before it answered a request that can be repeated; else it cannot
+        be reached, or has the conversation no more.
+        """
         headers = {name: value for name, value in request.headers.items() if not _is_ours(name.lower())}
         response: web.StreamResponse | None = None
         try:
@@ -77,7 +94,7 @@ class RequestRelay:
             )
             async with asked as answer:
                 if MOVED in answer.headers:
-                    return None
+                    return None, False
                 kept = {
                     name: value
                     for name, value in answer.headers.items()
@@ -88,15 +105,20 @@ class RequestRelay:
                 async for piece in answer.content.iter_any():
                     await response.write(piece)
                 await response.write_eof()
-                return response
+                return response, False
         except aiohttp.ClientConnectorError:
-            return None
+            return None, False
         except (aiohttp.ClientError, TimeoutError):
             if response is None:
-                return refusal(503, "busy", "The gateway that has this conversation went away; look what has become of it.")
+                return (None, True) if _is_repeatable(request) else (refusal(503, "busy", WENT_AWAY), False)
             if request.transport is not None:
                 request.transport.abort()
-            return response
+            return response, False
+
+
+def _is_repeatable(request: web.Request) -> bool:
+    """Return True if a request that was sent twice takes effect once: it only reads, or its message has an id."""
+    return request.method in ("GET", "HEAD") or any(name in request.headers for name in MESSAGE_IDS)
 
 
 def _is_ours(name: str) -> bool:
