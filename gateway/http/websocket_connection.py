@@ -23,6 +23,7 @@ from gateway.http.outbox import Outbox
 from gateway.http.relay.key_relay import KeyRelay
 from gateway.http.relay.links import Links
 from gateway.http.relay.request_relay import RequestRelay
+from gateway.http.relay.update_relay import UpdateRelay
 from gateway.http.responses import EXHAUSTED
 from gateway.http.subscribers import page_before
 from gateway.http.uploads import UnknownAttachment, Uploads
@@ -85,6 +86,8 @@ class ConnectionServices:
     """Connections to the other gateways of a cluster."""
     request_relay: RequestRelay | None = None
     """Handles requests about conversations that other gateways may have."""
+    update_relay: UpdateRelay | None = None
+    """Follows the lists of conversations on the other gateways."""
     gateway: Callable[[], str | None] = lambda: None
     """Returns the id of this gateway in its cluster."""
 
@@ -421,14 +424,29 @@ class Connection:
 
     async def _sessions(self, frame: frames.Sessions) -> None:
         if frame.follow and self._unwatch_updates is None:
-            self._unwatch_updates = self._services.updates.watch(self._person, self._on_update)
+            self._unwatch_updates = self._watch_updates()
         self._held_updates = []  # the list may not have their changes yet
         try:
-            self._outbox.answer(frames.sessions(frame.id, await self._listed()))
+            # Another gateway lists them itself, and wants the updates only.
+            self._outbox.answer(frames.sessions(frame.id, [] if self._relayed else await self._listed()))
         finally:
             updates, self._held_updates = self._held_updates, None
             for update in updates:
                 self._on_update(update)
+
+    def _watch_updates(self) -> Callable[[], None]:
+        """Watch the updates of the person's conversations, those that other gateways have included. Returns a function that
+        ends it."""
+        unwatch = self._services.updates.watch(self._person, self._on_update, relayed=self._relayed)
+        if self._relayed or self._services.update_relay is None:
+            return unwatch
+        leave = self._services.update_relay.follow(self._person)
+
+        def end() -> None:
+            unwatch()
+            leave()
+
+        return end
 
     async def _listed(self) -> list[bytes]:
         """Return the person's conversations, encoded in portions."""

@@ -37,6 +37,7 @@ from gateway.http.hooks import Hooks
 from gateway.http.relay.delivery_handover import DeliveryHandover
 from gateway.http.relay.links import Links
 from gateway.http.relay.request_relay import RequestRelay
+from gateway.http.relay.update_relay import UpdateRelay
 from gateway.http.uploads import Uploads
 from gateway.http.web import application
 from gateway.http.websocket import WebsocketServer
@@ -338,6 +339,7 @@ class Daemon:
             agents=lambda: (MAIN_AGENT, *self.config.agents),
             links=links,
             request_relay=None if links is None else RequestRelay(links, access.is_relayed, self._stops),
+            update_relay=self._update_relay(gateway, links),
             gateway=lambda: None if gateway.cluster is None else gateway.cluster.id,
         )
         server = self._websockets = WebsocketServer(services)
@@ -369,6 +371,8 @@ class Daemon:
                 yield services
         finally:
             await server.close()
+            if services.update_relay is not None:
+                await services.update_relay.close()
             if links is not None:
                 await links.close()
             await mcp_server.close()
@@ -380,6 +384,11 @@ class Daemon:
         if cluster is None or links is None:
             return []
         return [DeliveryHandover(gateway.dependencies.delivery, gateway.plugins.channels, cluster, links.offer)]
+
+    def _update_relay(self, gateway: Application, links: Links | None) -> UpdateRelay | None:
+        if gateway.cluster is None or links is None:
+            return None
+        return UpdateRelay(links, gateway.cluster, gateway.dependencies.updates)
 
     def _links(self, cluster: Cluster | None) -> tuple[RelayTokens | None, Links | None]:
         """Return what connects this gateway to the others of its cluster."""

@@ -130,6 +130,28 @@ async def test_any_gateway_takes_any_client_and_all_see_the_same_events(
         assert re.search(r"^- Cluster: [12] gateways?; this conversation is on \w+\.\w+$", status, re.MULTILINE)
 
 
+async def test_a_client_that_lists_its_conversations_is_told_once_what_happens_on_the_other_gateways(
+    url: str, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    async with gateways(url, tmp_path) as (one, two):
+        listing, other, talking = await two.connect(http), await one.connect(http), await one.connect(http)
+        for client in (listing, other):
+            await client.say("sessions", id="s", follow=True)
+            await client.until_type("sessions", id="s")
+        told = asyncio.create_task(listing.until_type("session_update", session="news"))
+        async with deadline():
+            while not told.done():  # from when the gateways are connected
+                await talking.chat("more", session="news")
+        await talking.chat("the last", session="news")
+        last = talking.events("news")[-1][1]
+        for client in (listing, other):
+            update = await client.until(lambda f: f["type"] == "session_update" and f["event"]["seq"] == last["seq"])
+            assert update["event"] == {"seq": last["seq"], "at": last["at"], "kind": "turn_ended", "outcome": "replied"}
+            await client.round_trips()
+            seqs = [frame["event"]["seq"] for frame in client.frames if frame["type"] == "session_update"]
+            assert seqs == sorted(set(seqs))
+
+
 async def test_a_turn_is_cancelled_from_another_gateway(url: str, tmp_path: Path, http: aiohttp.ClientSession) -> None:
     script = [{"text": "a long answer " * 200, "delay_ms": 50}]
     async with gateways(url, tmp_path, script=script) as (one, two):

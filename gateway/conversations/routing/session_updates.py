@@ -62,11 +62,19 @@ class SessionUpdates:
 
     def __init__(self) -> None:
         self._watchers: defaultdict[str, set[UpdateWatcher]] = defaultdict(set)
+        self._gateways: defaultdict[str, set[UpdateWatcher]] = defaultdict(set)
 
-    def watch(self, person: str, watcher: UpdateWatcher) -> Callable[[], None]:
-        """Call `watcher` with each update of a person's conversations. Returns a function that removes it."""
-        self._watchers[person].add(watcher)
-        return lambda: self._watchers[person].discard(watcher)
+    def watch(self, person: str, watcher: UpdateWatcher, *, relayed: bool = False) -> Callable[[], None]:
+        """Call `watcher` with each update of a person's conversations; a `relayed` one is another gateway's, and is called
+        with those of this gateway only. Returns a function that removes it."""
+        watchers = self._gateways[person] if relayed else self._watchers[person]
+        watchers.add(watcher)
+        return lambda: watchers.discard(watcher)
+
+    def tell(self, person: str, update: SessionUpdate) -> None:
+        """Tell the clients of this gateway of an update that happened on another one."""
+        for watcher in tuple(self._watchers[person]):
+            watcher(update)
 
     def opened(self, chat: Chat, recorder: Recorder) -> None:
         """Follow an open session of a chat."""
@@ -74,7 +82,7 @@ class SessionUpdates:
 
         def on_event(recorded: Recorded) -> None:
             event = recorded.event
-            if isinstance(event, SHOWN) and self._watchers.get(chat.person):
+            if isinstance(event, SHOWN) and (self._watchers.get(chat.person) or self._gateways.get(chat.person)):
                 outcome = event.outcome if isinstance(event, TurnEnded) else ""
                 title = event.title if isinstance(event, SessionTitled) else ""
                 kind = kind_of(type(event))
@@ -83,7 +91,8 @@ class SessionUpdates:
         def on_durable() -> None:
             while pending and pending[0].seq <= recorder.durable:
                 update = SessionUpdate(session=chat.key, session_id=recorder.transcript.session, event=pending.popleft())
-                for watcher in tuple(self._watchers[chat.person]):
+                self.tell(chat.person, update)
+                for watcher in tuple(self._gateways.get(chat.person, ())):
                     watcher(update)
 
         recorder.on_event(on_event)
