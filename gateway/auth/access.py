@@ -252,6 +252,10 @@ class Access:
         """Return the browsers in which a person is signed in, last used first."""
         return self._sign_ins.of(person, key_mark(self._people.keys[person]))
 
+    async def forget_browsers(self, person: str) -> None:
+        """Remove all browsers of a person from the list of those that are signed in."""
+        await self._sign_ins.forget(person)
+
     async def end_sign_ins(self, admission: Admission, number: str | None = None) -> bool:
         """Sign out one browser of a person, or all but the one that asks, and notify the watchers. Return False if the
         person has no such browser.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
@@ -21,7 +21,7 @@ from plugins.support.workspace import OWNER, PERSON_ID
 from sessions.events.errors import SessionsError
 from sessions.store.lazy_log import LazyLog, LogFormat
 from sessions.store.log_writer import stamp
-from sessions.store.protocols import Store
+from sessions.store.protocols import Lines, Store
 
 INVITATION = "invitation."
 """What the secret of an invitation begins with in a link, so that it is told from the owner's one-time link."""
@@ -126,6 +126,13 @@ class PeopleLog:
             return await self._log.durable_state()
         except SessionsError as error:
             raise PeopleUnusable(sentence_of(error)) from error
+
+    async def rewrite(self, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+        """Replace the lines of the log, see `LazyLog.rewrite`. Raises StorageFailed, JournalDamaged."""
+        await self._log.rewrite(rewritten)
+        stored = await self.stored()
+        for watcher in self._watchers:
+            await watcher(stored)
 
     async def add(self, person: str, *, name: str, role: Role, by: str, taken: Mapping[str, object]) -> str:
         """Add a person, and return their token, which is shown once and stored as a hash.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -130,6 +130,11 @@ class SignIns:
         self._people[person] = [each for each in self._people.get(person, ()) if each.number not in numbers]
         await self._store()
 
+    async def forget(self, person: str) -> None:
+        """Remove all browsers of a person from the list."""
+        if self._people.pop(person, None) is not None:
+            await self._store()
+
     def _find(self, cookie: SignedToken) -> SignIn | None:
         return next((each for each in self._people.get(cookie.person, ()) if each.number == cookie.number), None)
 
@@ -145,6 +150,18 @@ class SignIns:
                 log.warning("sign_ins_not_kept", path=str(self._path), reason=str(error))
             else:
                 self._stored_used = used
+
+
+async def forget_in_file(path: Path, person: str) -> None:
+    """Remove all browsers of a person from a file that no gateway has open yet. Raises OSError."""
+    await asyncio.to_thread(_forget_in, path, person)
+
+
+def _forget_in(path: Path, person: str) -> None:
+    with suppress(FileNotFoundError):
+        known = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
+        if known.pop(person, None) is not None:
+            replace_file(path, msgspec.json.encode(known) + b"\n")
 
 
 def _name_in(names: tuple[tuple[str, str], ...], user_agent: str) -> str:

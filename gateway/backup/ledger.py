@@ -5,14 +5,19 @@ The ledger is the log of deletions: that of the backup, the newer one beside it,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from gateway.conversations.deletion.deletion_log import DELETIONS, Deletion, ErasureOrdered, SessionDeleted
+from gateway.conversations.deletion.deletion_log import (
+    DELETIONS,
+    Deletion,
+    ErasureFinished,
+    ErasureOrdered,
+    SessionDeleted,
+)
 from gateway.support.home import Home
 from gateway.support.storage import journals_in
 from sessions.events.codec import encode_line
@@ -29,37 +34,67 @@ _DECODERS: dict[str, msgspec.json.Decoder[Deletion]] = {
 
 class _Envelope(msgspec.Struct):
     kind: str
+    at: str
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
-    """The events of one log of deletions, its bytes, and its last position."""
+    """The events of one log of deletions, the times at which erasures were finished, its bytes, and its last position."""
 
     events: tuple[Deletion, ...] = ()
+    finished: Mapping[str, str] = {}
     content: bytes = b""
     last: Position = START
 
 
-class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of deletions that were applied, and the erasures that are to be carried out again."""
+class Outstanding(msgspec.Struct, frozen=True, kw_only=True):
+    """The erasures that are to be carried out again, then the deletions whose journals are to be removed again, and the log
+    that the home has after that."""
 
-    deletions: int
     erasures: tuple[ErasureOrdered, ...]
+    deletions: tuple[SessionDeleted, ...]
+    newest: Ledger
 
 
-def apply_ledgers(home: Home, paths: Iterable[Path]) -> Applied:
-    """Remove from a home that nobody uses what its own log of deletions, or one of `paths`, says was deleted.
+def outstanding(home: Home, paths: Iterable[Path], began: str) -> Outstanding:
+    """Return what a home that was restored still has of what its own log of deletions, or one of `paths`, says was erased
+    or deleted. Raises OSError, SessionsError.
 
-    What is derived from it, and what the removal of files does not reach, is removed by the next start before it serves.
-    Raises OSError, SessionsError.
+    A person who was erased before the backup `began` (RFC 3339, UTC) is not erased again: their id may be somebody else's
+    since then.
     """
     ledgers = [_read(path) for path in (home.deletions, *paths)]
-    newest = max(ledgers, key=_length)
     deleted = {each.deletion: each for ledger in ledgers for each in ledger.events if isinstance(each, SessionDeleted)}
-    applied = [each for each in deleted.values() if _remove(home, each)]
-    if newest.content:
-        replace_file(home.deletions, newest.content + _again(newest.last, applied))
-    orders = {each.erasure: each for ledger in ledgers for each in ledger.events if isinstance(each, ErasureOrdered)}
-    return Applied(deletions=len(applied), erasures=tuple(orders.values()))
+    before = {erasure for erasure, at in ledgers[0].finished.items() if at < began}
+    orders = {
+        each.erasure: each
+        for ledger in ledgers
+        for each in ledger.events
+        if isinstance(each, ErasureOrdered) and not (each.everything and each.erasure in before)
+    }
+    return Outstanding(
+        erasures=tuple(orders.values()),
+        deletions=tuple(each for each in deleted.values() if any(path.exists() for path in _files_of(home, each))),
+        newest=max(ledgers, key=_length),
+    )
+
+
+def delete_again(home: Home, found: Outstanding) -> None:
+    """Remove the journals of deletions from a home that nobody uses, after the erasures, which find in them what others
+    quote; and write the newest log.
+
+    What is derived from it, and what the removal of files does not reach, is removed by the next start before it serves.
+    Raises OSError.
+    """
+    for deletion in found.deletions:
+        for path in _files_of(home, deletion):
+            path.unlink(missing_ok=True)
+    for path in home.root.glob(f"{home.catalog.name}*"):  # derived, and built while they were there
+        path.unlink()
+    for folder in (home.sessions, home.quarantine):
+        if folder.is_dir():
+            sync_folder(folder)
+    if found.newest.content:
+        replace_file(home.deletions, found.newest.content + _again(found.newest.last, found.deletions))
 
 
 def _length(ledger: Ledger) -> int:
@@ -75,27 +110,23 @@ def _read(path: Path) -> Ledger:
         return Ledger()
     except SessionsError as error:
         raise type(error)(f"The log of deletions {path} cannot be read: {error}") from error
-    events = [decoder.decode(line) for line in lines if (decoder := _decoder(line)) is not None]
-    return Ledger(events=tuple(events), content=b"".join(lines), last=last)
+    known = [(line, decoder.decode(line)) for line in lines if (decoder := _decoder(line)) is not None]
+    finished = {
+        each.erasure: msgspec.json.decode(line, type=_Envelope).at
+        for line, each in known
+        if isinstance(each, ErasureFinished)
+    }
+    return Ledger(events=tuple(each for _, each in known), finished=finished, content=b"".join(lines), last=last)
 
 
 def _decoder(line: bytes) -> msgspec.json.Decoder[Deletion] | None:
     return _DECODERS.get(msgspec.json.decode(line, type=_Envelope).kind)
 
 
-def _remove(home: Home, deletion: SessionDeleted) -> bool:
-    """Remove the journals of a deletion, and what was set aside of them; return True if there were any."""
-    found = False
+def _files_of(home: Home, deletion: SessionDeleted) -> Iterator[Path]:
     for session in deletion.ids:
-        journal = home.sessions / f"{session}.jsonl"
-        for path in (journal, *home.quarantine.glob(f"{session}-*")):
-            with suppress(FileNotFoundError):
-                path.unlink()
-                found = True
-    for folder in (home.sessions, home.quarantine):
-        if found and folder.is_dir():
-            sync_folder(folder)
-    return found
+        yield home.sessions / f"{session}.jsonl"
+        yield from home.quarantine.glob(f"{session}-*")
 
 
 def _again(last: Position, applied: Iterable[SessionDeleted]) -> bytes:

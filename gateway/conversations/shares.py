@@ -32,7 +32,7 @@ from sessions.store.catalog import SessionRow
 from sessions.store.header import random_suffix
 from sessions.store.lazy_log import LazyLog, LogFormat
 from sessions.store.log_writer import stamp
-from sessions.store.protocols import Store
+from sessions.store.protocols import Lines, Store
 
 SECRET_BYTES = 24
 """Random bytes in a link."""
@@ -117,6 +117,10 @@ class Shares:
     def problems(self) -> list[str]:
         """Return the problem of the log as a sentence, if there is one."""
         return [self._log.problem] if self._log.problem else []
+
+    async def rewrite(self, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+        """Replace the lines of the log, see `LazyLog.rewrite`. Raises StorageFailed, JournalDamaged."""
+        await self._log.rewrite(rewritten)
 
     async def make(
         self, rows: Sequence[SessionRow], *, days: float | None, live: bool, tools: bool, files: bool

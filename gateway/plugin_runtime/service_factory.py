@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from types import TracebackType
@@ -29,7 +29,7 @@ from plugins.support.errors import BadRequest, Unreachable
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.events.messages import Usage
 from sessions.store.log_writer import LogWriter
-from sessions.store.protocols import START, Log, Position, Store
+from sessions.store.protocols import START, Lines, Log, Position, Store
 
 ANSWER_SECONDS = 120.0
 """Seconds that one answer of a model may take."""
@@ -90,6 +90,10 @@ class PluginServiceFactory:
         """Return the services of one plugin."""
         ask = functools.partial(self.answer, plugin)
         return PluginServices(memory=memory, facts=facts, ask=ask, embed=self.embed, log=self._log(plugin))
+
+    async def rewrite_log(self, plugin: str, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+        """Replace the lines of a plugin's log, which is closed meanwhile. Raises StorageFailed, JournalDamaged."""
+        await self._log(plugin).rewrite(rewritten)
 
     def _log(self, plugin: str) -> DurablePluginLog:
         if plugin not in self._logs:
@@ -180,6 +184,14 @@ class DurablePluginLog:
             raise LogUnusable(f"The plugin's log cannot be read: {error}") from error
         return found[:limit]
 
+    async def rewrite(self, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+        """Replace the lines of the log while it is closed. Raises StorageFailed, JournalDamaged."""
+        async with self._opening:
+            if self._writer is not None:
+                await self._writer.close()
+                self._writer = None
+            await self._store.rewrite(NAME, rewritten)
+
     async def close(self) -> None:
         """Commit all entries and close the file."""
         if self._writer is not None:
@@ -193,7 +205,7 @@ class DurablePluginLog:
 
     async def _opened(self) -> LogWriter[_Logged, None]:
         """Return the writer, which continues after what other processes have appended."""
-        async with self._opening:
+        async with self._opening:  # by one at a time
             if self._writer is None or self._writer.failure is not None:  # entries that were not durable are lost
                 try:
                     self._writer = LogWriter(*await self._open(), None, self._now, _ignore)

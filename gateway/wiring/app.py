@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +12,7 @@ import structlog
 
 from gateway import VERSION
 from gateway.auth.people_log import PeopleLog
+from gateway.auth.sign_ins import forget_in_file
 from gateway.backup.known_backups import note_in_backups
 from gateway.conversations.approvals.open_questions import OpenQuestions
 from gateway.conversations.approvals.remembered_rules import RememberedRules
@@ -22,6 +23,8 @@ from gateway.conversations.channels.turn_activity import TurnActivity
 from gateway.conversations.deletion.deletions import Deletions
 from gateway.conversations.erasure.derived_data import OpenIndexes
 from gateway.conversations.erasure.erasures import Erasures
+from gateway.conversations.erasure.other_logs import Rewrite, other_logs
+from gateway.conversations.routing.person_erasure import PersonErasures
 from gateway.conversations.routing.session_updates import SessionUpdates
 from gateway.conversations.routing.subagents import Subagents
 from gateway.conversations.routing.switchboard import Switchboard
@@ -39,6 +42,7 @@ from gateway.status.channel_reports import ChannelReport, channel_reports
 from gateway.status.instruments import GatewayContext
 from gateway.status.last_hour import LastHour
 from gateway.status.problems import Problems
+from gateway.support.home import SPENDING
 from gateway.support.storage import attachments_of
 from gateway.wiring.agent_conversations import AgentConversations, ConversationWiring
 from gateway.wiring.factory import ConversationDependencies
@@ -75,6 +79,7 @@ class Application:
     search: ConversationSearch
     shares: Shares
     people: PeopleLog
+    persons: PersonErasures
     scheduler: Scheduler
     last_hour: LastHour
 
@@ -154,18 +159,36 @@ class ApplicationBuilder:
                 now=clock.now,
             )
         )
+        responses = await opened(StoredResponses(stores.facts, clock.now))
         erasures = Erasures(
             store,
-            stores.facts,
             catalog,
             attachments=attachments_of(home),
-            derived=OpenIndexes(agents.memories, search),
-            facts_closed=agents.main.knowledge.facts.closed,
+            derived=OpenIndexes(home, agents.memories, search),
+            facts=agents.fact_logs,
+            others=partial(
+                other_logs,
+                home,
+                stores.facts,
+                stores.of_plugin,
+                partial(
+                    _rewriter,
+                    {
+                        "approvals": rules.rewrite,
+                        "pairings": pairings.rewrite,
+                        "people": people.rewrite,
+                        "responses": responses.rewrite,
+                        "schedules": schedules.rewrite,
+                        "shares": shares.rewrite,
+                    },
+                    spending.ledger,
+                    shared.services,
+                ),
+            ),
             workspaces=agents.workspaces,
             quarantine=home.quarantine,
             now=clock.now,
         )
-        responses = await opened(StoredResponses(stores.facts, clock.now))
         problems = Problems(
             catalog,
             counters,
@@ -242,6 +265,9 @@ class ApplicationBuilder:
             search=search,
             shares=shares,
             people=people,
+            persons=PersonErasures(
+                switchboard, erasures, deletions, catalog, partial(forget_in_file, self.context.home.sign_ins)
+            ),
             scheduler=scheduler,
             last_hour=LastHour(counters, lag, switchboard.load, clock),
         )
@@ -258,6 +284,15 @@ class ApplicationBuilder:
             store_of=stores.of_plugin,
             now=self.context.clock.now,
         )
+
+
+def _rewriter(
+    opened: Mapping[str, Rewrite], ledger: Ledger, services: PluginServiceFactory, name: str, plugin: str
+) -> Rewrite | None:
+    """Return what rewrites a log that may be open."""
+    if plugin:
+        return partial(services.rewrite_log, plugin)
+    return partial(ledger.rewrite, name) if name.startswith(SPENDING) else opened.get(name)
 
 
 async def _payer(catalog: Catalog, session: str) -> Payer | None:

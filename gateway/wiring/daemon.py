@@ -279,6 +279,7 @@ class Daemon:
         await gateway.switchboard.resume_erasures()
         await gateway.switchboard.resume_all()
         await gateway.switchboard.resume_deletions()
+        await gateway.persons.resume()
         gateway.scheduler.start()
         await gateway.dependencies.command_services.heartbeat.start(gateway.switchboard)
         gateway.dependencies.command_services.questions.complete()
@@ -317,6 +318,7 @@ class Daemon:
             sign_ins=context.home.sign_ins,
         )
         gateway.people.watch(partial(self._people_changed, access))
+        gateway.persons.forget_browsers = access.forget_browsers
         if tokens is not None:
             access.accept_relayed(tokens)
         services = ConnectionServices(

@@ -100,7 +100,7 @@ class _LazyEndpoints:
     def conversations(self) -> ConversationEndpoints:
         from gateway.http.console.conversation_endpoints import ConversationEndpoints  # noqa: PLC0415 - not at the start
 
-        return ConversationEndpoints(self._gateway.switchboard, self._gateway.search)
+        return ConversationEndpoints(self._gateway.switchboard, self._gateway.search, self._gateway.persons)
 
     @cached_property
     def shares(self) -> ShareEndpoints:

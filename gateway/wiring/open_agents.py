@@ -15,6 +15,8 @@ from typing import Any, Self
 from gateway.config.agents import AgentKeys
 from gateway.config.keys import execution_keys
 from gateway.config.settings import AgentSettings
+from gateway.conversations.erasure.erasures import FactLogPlace
+from gateway.conversations.erasure.note_sections import workspaces_of
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.facts.fact_store import facts_of
 from gateway.conversations.notes.day_notes import DayNotes
@@ -25,6 +27,7 @@ from gateway.plugin_runtime.plugin_loading import OpenedPlugins
 from gateway.plugin_runtime.service_factory import PluginServiceFactory
 from gateway.status.instruments import GatewayContext
 from gateway.support.errors import ModelUnknown
+from gateway.support.storage import agents_with_logs
 from gateway.wiring.open_models import OpenModels
 from gateway.wiring.open_stores import LogStores
 from plugins.api.context import PluginContext
@@ -260,15 +263,26 @@ class Agents:
         known = (await self.parts(name)).knowledge
         return known.memory, known.facts
 
-    async def memories(self) -> list[Memory]:
-        """Return the memories of all configured agents, opened if they are not. Raises StorageFailed."""
-        return [(await self.parts(name)).knowledge.memory for name in self._configured()]
+    async def memories(self) -> dict[str, Memory]:
+        """Return the memories of all configured agents by name, opened if they are not. Raises StorageFailed."""
+        return {name: (await self.parts(name)).knowledge.memory for name in self._configured()}
+
+    async def fact_logs(self) -> list[FactLogPlace]:
+        """Return the logs of the facts of all agents, also of those that are not configured any more. Raises
+        StorageFailed."""
+        stores, names = self._shared.stores, self._configured()
+        others = await asyncio.to_thread(agents_with_logs, self._shared.context.home)
+        return [
+            *[FactLogPlace(store=stores.of_agent(name), closed=(await self.knowledge(name))[1].closed) for name in names],
+            *[FactLogPlace(store=stores.of_agent(name), closed=_unused) for name in others if name not in names],
+        ]
 
     def workspaces(self) -> list[Path]:
-        """Return the workspaces of all configured agents."""
-        context = self._shared.context
-        others = [keys.workspace for keys in context.config.agents.values()]
-        return [context.workspace, *map(context.home.workspace, others)]
+        """Return the workspaces of all agents, also of those that are not configured any more."""
+        config = self._shared.context.config
+        return workspaces_of(
+            self._shared.context.home, [config.agent.workspace, *(keys.workspace for keys in config.agents.values())]
+        )
 
     def _configured(self) -> list[str]:
         return list(dict.fromkeys((*self._open, *self._shared.context.config.agents)))
@@ -307,6 +321,12 @@ class Agents:
             self._stack.push_async_exit(stack.pop_all())
         self._open[name] = parts
         return parts
+
+
+@contextlib.asynccontextmanager
+async def _unused() -> AsyncIterator[None]:
+    """Do nothing: nobody has the log open."""
+    yield
 
 
 @contextlib.asynccontextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gateway.backup.backup_folder import back_up
-from gateway.backup.ledger import apply_ledgers
+from gateway.backup.ledger import delete_again, outstanding
 from gateway.backup.manifest import BackupRefused
 from gateway.backup.restoring import new_home, unpack_folder, verify_backup
 from gateway.support.home import Home
@@ -71,7 +71,7 @@ SECRETS = ("token", "secrets/", "channels/chat/login.json")
 def restored(folder: Path, root: Path) -> Path:
     with new_home(Home(root)) as draft:
         unpack_folder(folder, draft)
-        apply_ledgers(Home(draft), [])
+        delete_again(Home(draft), outstanding(Home(draft), [], ""))
     return root
 
 

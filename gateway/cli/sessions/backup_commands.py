@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import click
 import msgspec
@@ -17,11 +18,12 @@ import msgspec
 from gateway.backup.backup_folder import BackupResult, back_up
 from gateway.backup.backup_stream import archive_in, decrypting, encrypting, stream_backup
 from gateway.backup.known_backups import note_backup
-from gateway.backup.ledger import apply_ledgers
+from gateway.backup.ledger import delete_again, outstanding
 from gateway.backup.manifest import BackupRefused, Manifest
 from gateway.backup.restoring import RestoreResult, new_home, newest_ledger, unpack_archive, unpack_folder, verify_backup
 from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
 from gateway.conversations.deletion.deletion_log import ErasureOrdered
+from gateway.conversations.erasure.note_sections import workspaces_of
 from gateway.support import logs
 from gateway.support.home import Home
 from gateway.support.printable import one_line
@@ -68,8 +70,9 @@ def restore_home(home: Home, source: str, *, identity: Path | None, ledgers: Seq
     with new_home(home) as root:
         beside = newest_ledger(folder if folder.is_dir() else folder.parent) if source != "-" else None
         manifest = _unpack(source, root, identity)
-        applied = apply_ledgers(Home(root), [*ledgers, *([beside] if beside else [])])
-        erased = applied.deletions + _erase_again(Home(root), applied.erasures)
+        found = outstanding(Home(root), [*ledgers, *([beside] if beside else [])], manifest.began)
+        erased = len(found.deletions) + _erase_again(Home(root), found.erasures)
+        delete_again(Home(root), found)
     result = RestoreResult(
         home=str(home.root),
         began=manifest.began,
@@ -100,10 +103,21 @@ def _erase_again(home: Home, orders: Sequence[ErasureOrdered]) -> int:
     logs.configure("error", "auto")  # the catalog of a restored home is always rebuilt
 
     async def again() -> int:
-        async with open_erasures(home, [home.workspace("workspace")]) as erasures:
-            return sum([(await erasures.carry_out(order)).events > 0 for order in orders])
+        async with open_erasures(home, workspaces_of(home, _named_workspaces(home))) as erasures:
+            return sum([await erasures.carry_out_again(order) for order in orders])
 
     return asyncio.run(again())
+
+
+def _named_workspaces(home: Home) -> Iterator[str]:
+    """Yield the workspaces that the configuration of a home names, if it can be read."""
+    tree: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        tree = tomllib.loads(home.config.read_text())
+    agents = tree.get("agents")
+    tables = [tree.get("agent"), *(agents.values() if isinstance(agents, dict) else ())]
+    named = [table.get("workspace") for table in tables if isinstance(table, dict)]
+    yield from ("workspace", *(each for each in named if isinstance(each, str)))
 
 
 def _unpack(source: str, root: Path, identity: Path | None) -> Manifest:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,15 +16,24 @@ from gateway.cli.options import SUCCESS, Invocation, print_json
 from gateway.cli.sessions.session_changes import PATIENCE, delete_sessions
 from gateway.conversations.deletion.deletions import UNKNOWN_COPIES
 from gateway.conversations.erasure.erasure_plan import Chosen
-from gateway.conversations.erasure.erasures import Erased, combined
+from gateway.conversations.erasure.erasures import Erased, combined, order_of_person
+from gateway.conversations.erasure.note_sections import workspaces_of
 from gateway.support import instance_address, logs
 from gateway.support.printable import one_line
 from gateway.support.storage import session_logs
 from gateway.support.stored_sessions import SessionUnknown, find_session, session_listings
+from plugins.support.workspace import OWNER
 from sessions.events.errors import HomeLocked
 from sessions.files.home_lock import HomeLock
 
-OF_PERSONS = "What the person wrote without a conversation: notes, imported facts, schedules, addresses on channels."
+if TYPE_CHECKING:
+    from gateway.wiring.offline_erasure import OfflineErasures
+
+OF_PERSONS = (
+    "What others said to or about the person, and messages of theirs in conversations of others, such as groups.",
+    "The order with their id in `deletions.jsonl`, so that a restored backup has nothing of them either.",
+    "What `config.toml` has of them, such as `[people.NAME]`, budgets and addresses: remove it there.",
+)
 """What `erase person` leaves."""
 
 
@@ -30,7 +42,8 @@ def erase_message(call: Invocation, name: str, seq: int, *, person: str) -> int:
     errors of `ask`."""
     session = find_session(session_logs(call.home), name, person).session
     wanted = {"session": session, "message": seq, "person": person}
-    erased = _changed(call, wanted, [(session, Chosen(messages=frozenset({seq})))], delete=False)
+    parts = [(session, Chosen(messages=frozenset({seq})))]
+    erased = _changed(call, wanted, partial(_erase, call, person, parts, delete=False))
     return _report(call, erased, f"Message {seq} of {session} is erased")
 
 
@@ -40,13 +53,15 @@ def erase_session(call: Invocation, key: str, *, person: str) -> int:
 
 
 def erase_person(call: Invocation, person: str) -> int:
-    """Erase all conversations of a person, one after the other. Errors as for `erase_message`."""
-    keys = sorted({each.key for each in session_listings(session_logs(call.home)) if each.person == person})
-    if not keys:
-        raise SessionUnknown(f"{person} has no conversations; `exuvia sessions list` lists all sessions.")
-    receipts = [_conversation_erased(call, key, person) for key in keys]
-    erased = combined(receipts, [*(each for receipt in receipts for each in receipt.remains), OF_PERSONS])
-    return _report(call, erased, f"{len(keys)} conversations of {person} are erased")
+    """Erase all conversations of a person, and what they have left elsewhere. Errors as for `erase_message`."""
+    erased = _changed(call, {"person": person}, partial(_erase_person, call, person))
+    erased = msgspec.structs.replace(erased, remains=(*erased.remains, *OF_PERSONS, *_own_notes(person)))
+    found = erased.sessions or erased.logs or erased.facts or erased.attachments or erased.notes
+    return _report(call, erased, f"Everything of {person} is erased" if found else f"Nothing of {person} was found")
+
+
+def _own_notes(person: str) -> tuple[str, ...]:
+    return ("Notes and files of the workspace that the owner wrote.",) if person == OWNER else ()
 
 
 def _conversation_erased(call: Invocation, key: str, person: str) -> Erased:
@@ -54,14 +69,15 @@ def _conversation_erased(call: Invocation, key: str, person: str) -> Erased:
     if not listings:
         raise SessionUnknown(f"{person} has no conversation {key!r}; `exuvia sessions list` lists all sessions.")
     parts = [(each.session, Chosen(upto=each.events)) for each in listings]
-    return _changed(call, {"session": key, "person": person}, parts, delete=True)
+    return _changed(call, {"session": key, "person": person}, partial(_erase, call, person, parts, delete=True))
 
 
-def _changed(call: Invocation, wanted: dict[str, object], parts: Sequence[tuple[str, Chosen]], *, delete: bool) -> Erased:
+def _changed(call: Invocation, wanted: dict[str, object], offline: Callable[[], Coroutine[None, None, Erased]]) -> Erased:
     """Erase in the files if no gateway uses them, else in the running one."""
     try:
         with HomeLock(call.home.lock):
-            return asyncio.run(_erase(call, str(wanted["person"]), parts, delete=delete))
+            logs.configure("error", "auto")  # the receipt says what was done
+            return asyncio.run(offline())
     except HomeLocked:
         if instance_address.running_instance(call.home.address) is None:
             raise
@@ -69,16 +85,35 @@ def _changed(call: Invocation, wanted: dict[str, object], parts: Sequence[tuple[
 
 
 async def _erase(call: Invocation, person: str, parts: Sequence[tuple[str, Chosen]], *, delete: bool) -> Erased:
-    from gateway.wiring.offline_erasure import open_erasures  # noqa: PLC0415 - the writers, for files only
-
-    home, config = call.home, call.config()
-    logs.configure("error", "auto")  # the receipt says what was done
-    async with open_erasures(home, [home.workspace(config.agent.workspace)]) as erasures:
+    async with _erasures(call) as erasures:
         receipts = [await erasures.erase(person, session, chosen, person) for session, chosen in parts]
     if delete:
-        await delete_sessions(home, [session for session, _ in parts], person, facts=True)
+        await delete_sessions(call.home, [session for session, _ in parts], person, facts=True)
     remains = [sentence for each in receipts for sentence in each.remains]
-    return combined(receipts, [*remains, *note_in_backups(home), UNKNOWN_COPIES])
+    return combined(receipts, [*remains, *note_in_backups(call.home), UNKNOWN_COPIES])
+
+
+async def _erase_person(call: Invocation, person: str) -> Erased:
+    order = order_of_person(person, OWNER)
+    async with _erasures(call) as erasures:
+        receipts = [await erasures.begin_person(order)]
+    listings = [each for each in session_listings(session_logs(call.home)) if each.person == person]
+    if listings:
+        receipts.append(
+            await _erase(call, person, [(each.session, Chosen(upto=each.events)) for each in listings], delete=True)
+        )
+    async with _erasures(call) as erasures:
+        receipts.append(await erasures.finish_person(order))
+    remains = [sentence for each in receipts for sentence in each.remains]
+    return combined(receipts, [*remains, *note_in_backups(call.home), UNKNOWN_COPIES])
+
+
+def _erasures(call: Invocation) -> AbstractAsyncContextManager[OfflineErasures]:
+    from gateway.wiring.offline_erasure import open_erasures  # noqa: PLC0415 - the writers, for files only
+
+    config = call.config()
+    named = [config.agent.workspace, *(keys.workspace for keys in config.agents.values())]
+    return open_erasures(call.home, workspaces_of(call.home, named))
 
 
 def _report(call: Invocation, erased: Erased, done: str) -> int:
@@ -86,9 +121,10 @@ def _report(call: Invocation, erased: Erased, done: str) -> int:
         print_json(erased, call.out)
         return SUCCESS
     notes = f", notes: {', '.join(erased.notes)}" if erased.notes else ""
+    entries = f" Entries were removed from {', '.join(erased.logs)}." if erased.logs else ""
     lines = [
         f"{done}: {erased.events} events of {erased.sessions} sessions lost their content;"
-        f" {erased.facts} facts and {erased.attachments} files are removed{notes}.",
+        f" {erased.facts} facts and {erased.attachments} files are removed{notes}.{entries}",
         *(["This remains:"] if erased.remains else []),
         *(f"- {one_line(sentence, 500)}" for sentence in erased.remains),
     ]

@@ -6,7 +6,7 @@ first rule. If it cannot be read, no rule applies: people are asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -18,7 +18,7 @@ from sessions.events.errors import SessionsError
 from sessions.events.events import ActionPattern
 from sessions.store.header import random_suffix
 from sessions.store.lazy_log import LazyLog, LogFormat
-from sessions.store.protocols import Store
+from sessions.store.protocols import Lines, Store
 
 
 class ApprovalRuleSet(
@@ -68,6 +68,10 @@ class RememberedRules:
     def problems(self) -> list[str]:
         """Return the problem of the log as a sentence, if there is one."""
         return [self._log.problem] if self._log.problem else []
+
+    async def rewrite(self, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+        """Replace the lines of the log, see `LazyLog.rewrite`. Raises StorageFailed, JournalDamaged."""
+        await self._log.rewrite(rewritten)
 
     async def of_person(self, person: str) -> list[RememberedRule]:
         """Return the rules of a person, oldest first; none if the log cannot be read."""

@@ -6,7 +6,7 @@ a message, and is created by the first link. A person may have any number of add
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -16,7 +16,7 @@ import msgspec
 from gateway.support.errors import Busy, sentence_of
 from sessions.events.errors import SessionsError
 from sessions.store.lazy_log import LazyLog, LogFormat
-from sessions.store.protocols import Store
+from sessions.store.protocols import Lines, Store
 
 
 class PairingsUnusable(Busy):
@@ -87,6 +87,10 @@ class Pairings:
     def problems(self) -> list[str]:
         """Return the problem of the log as a sentence, if there is one."""
         return [self._log.problem] if self._log.problem else []
+
+    async def rewrite(self, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+        """Replace the lines of the log, see `LazyLog.rewrite`. Raises StorageFailed, JournalDamaged."""
+        await self._log.rewrite(rewritten)
 
     async def _links(self) -> Links:
         try:

@@ -55,14 +55,16 @@ class ErasedSession(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 class ErasureOrdered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="erasure_ordered"):
     """Content of a `person`'s sessions is to be erased, as ordered `by` somebody. The `attachments` are those that the
-    events named, the `facts` the ids of those that came from them."""
+    events named, the `facts` the ids of those that came from them. If `everything` is True, no session is named: all
+    conversations of the person are erased, and what they have left elsewhere."""
 
     erasure: str
     person: str
     by: str
-    sessions: tuple[ErasedSession, ...]
+    sessions: tuple[ErasedSession, ...] = ()
     attachments: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
+    everything: bool = False
 
 
 class ErasureFinished(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="erasure_finished"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from pathlib import Path
 
 from gateway.conversations.search.conversation_search import ConversationSearch
@@ -13,9 +13,18 @@ from plugins.memory.sources.transcripts import document_of
 
 
 class OpenIndexes:
-    """The indexes of a running gateway. `memories` opens and returns those of all agents."""
+    """The indexes of a running gateway.
 
-    def __init__(self, memories: Callable[[], Awaitable[Sequence[Memory]]], search: ConversationSearch) -> None:
+    Args:
+        home: The home.
+        memories: Opens and returns those of all agents that are configured, by name.
+        search: The search.
+    """
+
+    def __init__(
+        self, home: Home, memories: Callable[[], Awaitable[Mapping[str, Memory]]], search: ConversationSearch
+    ) -> None:
+        self._home = home
         self._memories = memories
         self._search = search
         self._erase = True
@@ -23,9 +32,11 @@ class OpenIndexes:
     async def purge(self, sessions: Sequence[str], notes: Sequence[str]) -> None:
         """Purge the indexes, which then read the sessions and notes again. Raises IndexUnusable, SearchUnavailable."""
         documents = [*(document_of(session) for session in sessions), *notes]
-        for memory in await self._memories():
+        memories = await self._memories()
+        for memory in memories.values():
             await memory.purge(documents)
             self._erase = self._erase and memory.erases
+        await asyncio.to_thread(_remove_indexes, self._home, memories)
         await self._search.remove(sessions)
 
     @property
@@ -50,10 +61,20 @@ class ClosedIndexes:
         return ()
 
     def _remove(self) -> None:
-        for path in self._files():
-            path.unlink()
-
-    def _files(self) -> Iterator[Path]:
         root = self._home.root
         for index in (self._home.memory, self._home.messages):
-            yield from (path for path in root.glob(f"{index.stem}.*") if path.is_file())
+            _remove_files(root, index.stem)
+        _remove_indexes(self._home, ())
+
+
+def _remove_indexes(home: Home, kept: Container[str]) -> None:
+    """Remove the indexes of agents, also of those that are not configured any more; except for the names in `kept`."""
+    for folder in home.agents.glob("*"):
+        if folder.name not in kept:
+            _remove_files(folder, home.memory.stem)
+
+
+def _remove_files(folder: Path, stem: str) -> None:
+    for path in folder.glob(f"{stem}.*"):
+        if path.is_file():
+            path.unlink()

@@ -8,9 +8,11 @@ in the order: so a repetition finds everything again. The indexes are purged aft
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -29,9 +31,11 @@ from gateway.conversations.erasure.erasure_plan import (
     would_change,
 )
 from gateway.conversations.erasure.fact_lines import ErasedFacts, FactEraser, facts_to_erase
-from gateway.conversations.erasure.note_sections import erase_from_notes
+from gateway.conversations.erasure.note_sections import erase_from_notes, remove_notes_of
+from gateway.conversations.erasure.other_logs import OtherLog, PersonEraser, erase_from, pseudonym, quote_eraser
 from gateway.conversations.erasure.text_scrubbing import TextScrubber
 from gateway.conversations.facts.fact_store import LOG as FACTS
+from plugins.support.workspace import PERSON_ID
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import SessionsError, UnknownSession
 from sessions.events.events import JournalErased, SessionTitled
@@ -41,11 +45,19 @@ from sessions.store.catalog import Catalog, SessionRow
 from sessions.store.header import random_suffix
 from sessions.store.log_writer import stamp
 from sessions.store.protocols import START, Blobs, Lines, LogReader, Store
-from sessions.store.rewriting import Appended, rechained
+from sessions.store.rewriting import Appended, Change, rechained
 
 _TITLED = b'"kind":"session_titled"'
 
 log = structlog.get_logger("exuvia.erasures")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactLogPlace:
+    """The log of an agent's facts: its store, and what keeps it closed while it is rewritten."""
+
+    store: Store
+    closed: Callable[[], AbstractAsyncContextManager[None]]
 
 
 class ErasurePlan(msgspec.Struct, kw_only=True):
@@ -70,8 +82,8 @@ class ErasurePlan(msgspec.Struct, kw_only=True):
 
 
 class Erased(msgspec.Struct, frozen=True, kw_only=True):
-    """The receipt of an erasure: how many events of how many sessions lost content, the notes that changed, the numbers of
-    facts and attachments, and what remains, as sentences for the person."""
+    """The receipt of an erasure: how many events of how many sessions lost content, the notes and other logs that changed,
+    the numbers of facts and attachments, and what remains, as sentences for the person."""
 
     erasure: str
     sessions: int
@@ -80,6 +92,7 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
     facts: int
     attachments: int
     remains: tuple[str, ...]
+    logs: tuple[str, ...] = ()
 
 
 def combined(receipts: Sequence[Erased], remains: Iterable[str]) -> Erased:
@@ -92,7 +105,19 @@ def combined(receipts: Sequence[Erased], remains: Iterable[str]) -> Erased:
         facts=sum(each.facts for each in receipts),
         attachments=sum(each.attachments for each in receipts),
         remains=tuple(dict.fromkeys(remains)),
+        logs=tuple(sorted({each for receipt in receipts for each in receipt.logs})),
     )
+
+
+def order_of_person(person: str, by: str) -> ErasureOrdered:
+    """Return the order to erase everything of a person. Raises UnknownSession if that cannot be the id of a person."""
+    if PERSON_ID.fullmatch(person) is None:
+        raise UnknownSession(f"There cannot be a person {person[:60]!r}.")
+    return ErasureOrdered(erasure=_new_id(), person=person, by=by, everything=True)
+
+
+def _new_id() -> str:
+    return random_suffix() + random_suffix()
 
 
 class DerivedData(Protocol):
@@ -114,11 +139,11 @@ class Erasures:
 
     Args:
         store: The logs of the sessions.
-        root: The store of the facts' log.
         catalog: The catalog of the sessions.
         attachments: The attachments.
         derived: The indexes.
-        facts_closed: Keeps the facts' log closed while it is rewritten.
+        facts: Returns the logs of the facts of all agents.
+        others: Returns the other logs of the home. Blocks.
         workspaces: Returns the workspaces.
         quarantine: The folder of what was set aside.
         now: Returns the current time in UTC.
@@ -127,57 +152,60 @@ class Erasures:
     def __init__(
         self,
         store: Store,
-        root: Store,
         catalog: Catalog,
         *,
         attachments: Blobs,
         derived: DerivedData,
-        facts_closed: Callable[[], AbstractAsyncContextManager[None]],
+        facts: Callable[[], Awaitable[Sequence[FactLogPlace]]],
+        others: Callable[[], Sequence[OtherLog]],
         workspaces: Callable[[], Collection[Path]],
         quarantine: Path,
         now: Callable[[], datetime],
     ) -> None:
         self._store = store
-        self._root = root
         self._catalog = catalog
         self._attachments = attachments
         self._derived = derived
-        self._facts_closed = facts_closed
+        self._facts = facts
+        self._others = others
         self._workspaces = workspaces
         self._quarantine = quarantine
         self._now = now
 
     async def order(self, person: str, session: str, chosen: Chosen, by: str) -> ErasureOrdered:
         """Return the order to erase something of a person's session, with the forks and origins that share it."""
-        rows = await self._catalog.every(person)
-        return await asyncio.to_thread(self._order, rows, person, session, chosen, by)
+        sessions = [row.session for row in await self._catalog.every(person)]
+        draft = ErasureOrdered(erasure=_new_id(), person=person, by=by)
+        parts = await asyncio.to_thread(family, self._store, sessions, session, chosen)
+        return await asyncio.to_thread(self._order, draft, parts, await self._fact_logs())
 
-    def _order(self, rows: Sequence[SessionRow], person: str, session: str, chosen: Chosen, by: str) -> ErasureOrdered:
-        parts = family(self._store, [row.session for row in rows], session, chosen)
+    async def _fact_logs(self) -> list[Store]:
+        return [place.store for place in await self._facts()]
+
+    def _order(self, draft: ErasureOrdered, parts: Mapping[str, Chosen], logs: Sequence[Store]) -> ErasureOrdered:
+        """Return the order with what it reaches."""
         attachments, reached = set[str](), dict[str, Reached]()
         for name, part in parts.items():
             found = reached[name] = reached_in(self._store, name, part)
             if missing := sorted(part.messages - found.messages):
                 raise UnknownSession(f"Event {missing[0]} of {name} is no message of a person.")
             attachments |= found.attachments
-        return ErasureOrdered(
-            erasure=random_suffix() + random_suffix(),
-            person=person,
-            by=by,
+        return msgspec.structs.replace(
+            draft,
             sessions=tuple(
                 ErasedSession(session=name, messages=tuple(sorted(part.messages)), upto=part.upto)
                 for name, part in parts.items()
             ),
             attachments=tuple(sorted(attachments)),
-            facts=tuple(sorted(facts_to_erase(self._root, reached).ids)),
+            facts=tuple(sorted(_facts_in(logs, reached).ids)),
         )
 
     async def plan(self, order: ErasureOrdered) -> ErasurePlan:
         """Return what an order reaches now. Raises SessionsError."""
         rows = await self._catalog.every(order.person)
-        return await asyncio.to_thread(self._plan, order, [row.session for row in rows])
+        return await asyncio.to_thread(self._plan, order, [row.session for row in rows], await self._fact_logs())
 
-    def _plan(self, order: ErasureOrdered, sessions: Sequence[str]) -> ErasurePlan:
+    def _plan(self, order: ErasureOrdered, sessions: Sequence[str], logs: Sequence[Store]) -> ErasurePlan:
         reached = dict[str, Reached]()
         for each in order.sessions:
             chosen = Chosen(messages=frozenset(each.messages), upto=each.upto)
@@ -185,7 +213,7 @@ class Erasures:
                 found = reached_in(self._store, each.session, chosen)
                 if found.seqs:
                     reached[each.session] = found
-        plan = ErasurePlan(order=order, reached=reached, facts=facts_to_erase(self._root, reached, order.facts))
+        plan = ErasurePlan(order=order, reached=reached, facts=_facts_in(logs, reached, order.facts))
         scrubber = plan.scrubber
         # The sessions that were named are last: until they are rewritten, everything can be found again.
         others = [session for session in sessions if session not in reached]
@@ -205,6 +233,7 @@ class Erasures:
                 for path in await asyncio.to_thread(erase_from_notes, workspace, order.person, sections, scrubber)
             }
         )
+        changed = await self._erase_from_logs(lambda each: quote_eraser(each, scrubber))
         events = 0
         for session in plan.changing:
             events += await self._rewrite(session, order, plan.eraser(session, scrubber))
@@ -225,12 +254,52 @@ class Erasures:
             facts=len(plan.facts.ids),
             attachments=removed,
             remains=self._derived.remains,
+            logs=tuple(changed),
         )
 
+    async def erase_entries(self, order: ErasureOrdered) -> Erased:
+        """Erase what a person has left outside of conversations: entries of logs, facts, notes, uploads. It can be repeated.
+
+        Raises SessionsError, OSError, or an error of an index.
+        """
+        person = order.person
+        changed = await self._erase_from_logs(
+            lambda each: None if each.plugin else PersonEraser(each.name, person, pseudonym(order.erasure))
+        )
+        notes = [
+            path for workspace in self._workspaces() for path in await asyncio.to_thread(remove_notes_of, workspace, person)
+        ]
+        facts = await asyncio.to_thread(partial(_facts_in, await self._fact_logs(), {}, owner=person))
+        await self._erase_facts(facts)
+        sessions = [row.session for row in await self._catalog.every(person)]
+        removed = await asyncio.to_thread(self._remove_uploads, person, sessions)
+        await self._derived.purge((), notes)
+        log.info("entries_erased", erasure=order.erasure, logs=len(changed), by=order.by)
+        return Erased(
+            erasure=order.erasure,
+            sessions=0,
+            events=0,
+            notes=tuple(notes),
+            facts=len(facts.ids),
+            attachments=removed,
+            remains=self._derived.remains,
+            logs=tuple(changed),
+        )
+
+    async def _erase_from_logs(self, change: Callable[[OtherLog], Change | None]) -> list[str]:
+        return await erase_from(await asyncio.to_thread(self._others), change)
+
+    def _remove_uploads(self, person: str, sessions: Sequence[str]) -> int:
+        """Remove the attachments of a person that no session names, and return their number."""
+        files = {attachment.sha256 for owner, attachment, _ in self._attachments.records() if owner == person}
+        removed, _ = self._attachments.release(person, files, self._store, sessions)
+        return removed
+
     async def _erase_facts(self, facts: ErasedFacts) -> None:
-        if facts.ids:
-            async with self._facts_closed():
-                await self._root.rewrite(FACTS, lambda lines: rechained(lines, FactEraser(facts.ids)))
+        for place in await self._facts() if facts.ids else ():
+            if await asyncio.to_thread(place.store.stamp, FACTS) is not None:
+                async with place.closed():
+                    await place.store.rewrite(FACTS, lambda lines: rechained(lines, FactEraser(facts.ids)))
 
     async def _rewrite(self, session: str, order: ErasureOrdered, eraser: SessionEraser) -> int:
         """Rewrite a journal, and return the number of events that lost content."""
@@ -259,6 +328,16 @@ class Erasures:
         for session in sessions:
             for path in self._quarantine.glob(f"{session}-*"):
                 path.unlink(missing_ok=True)
+
+
+def _facts_in(
+    logs: Iterable[LogReader], reached: Mapping[str, Reached], known: Collection[str] = (), owner: str | None = None
+) -> ErasedFacts:
+    """Return the facts to erase from several logs, see `facts_to_erase`. Blocks."""
+    found = [facts_to_erase(each, reached, known, owner) for each in logs]
+    return ErasedFacts(
+        ids=frozenset[str]().union(*(each.ids for each in found)), texts=tuple(text for each in found for text in each.texts)
+    )
 
 
 def _row_of(logs: LogReader, row: SessionRow) -> SessionRow | None:

@@ -25,8 +25,11 @@ class ErasedFacts(msgspec.Struct, frozen=True, kw_only=True):
     texts: tuple[str, ...] = ()
 
 
-def facts_to_erase(logs: LogReader, reached: Mapping[str, Reached], known: Collection[str] = ()) -> ErasedFacts:
-    """Return the facts that came from events that are reached, and those with a `known` id; forgotten ones included.
+def facts_to_erase(
+    logs: LogReader, reached: Mapping[str, Reached], known: Collection[str] = (), owner: str | None = None
+) -> ErasedFacts:
+    """Return the facts that came from events that are reached, those with a `known` id, and all of an `owner`, also if they
+    were forgotten.
 
     Raises StorageFailed, JournalDamaged.
     """
@@ -48,6 +51,7 @@ def facts_to_erase(logs: LogReader, reached: Mapping[str, Reached], known: Colle
         raise JournalDamaged(LOG, 0, str(error)) from error
     chosen = {fact.id for fact in facts_from(entries.values(), reached)}
     chosen |= entries.keys() & set(known)
+    chosen |= {id_ for id_, fact in entries.items() if owner is not None and fact.owner == owner}
     texts = [entries[each].content for each in sorted(chosen)]
     return ErasedFacts(ids=frozenset(chosen), texts=(*texts, *(edit.content for edit in edits if edit.id in chosen)))
 

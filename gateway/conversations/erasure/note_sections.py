@@ -6,20 +6,29 @@ All functions block.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gateway.conversations.erasure.erasure_plan import NoteSection
 from gateway.conversations.erasure.text_scrubbing import TextScrubber
 from gateway.conversations.notes.appending import TRIES, files_of
+from gateway.support.home import Home
 from plugins.support.safe_open import OutsideFolder
-from plugins.support.workspace import FOLDER, MAIN, own_note
+from plugins.support.workspace import FOLDER, MAIN, OWNER, PEOPLE, own_note
 from plugins.tools.file_target import FileChanged, open_target
+from sessions.files.fsync import sync_folder
 
 _MARK = re.compile(r"<!-- exuvia [0-9a-f]{16} -->")
 _BULLETS = ("- ", "* ", "+ ")
 _AUTHOR = re.compile(r" \([^()]*, \d{4}-\d{2}-\d{2}\)")
 _SHORTEST_ITEM = 3
+
+
+def workspaces_of(home: Home, named: Iterable[str]) -> list[Path]:
+    """Return the workspaces with these names in the configuration, and those of agents that it does not name any more.
+    Blocks."""
+    return list(dict.fromkeys([*map(home.workspace, named), *sorted(home.agents.glob("*/workspace"))]))
 
 
 def erase_from_notes(workspace: Path, person: str, sections: Iterable[NoteSection], scrubber: TextScrubber) -> list[str]:
@@ -31,6 +40,18 @@ def erase_from_notes(workspace: Path, person: str, sections: Iterable[NoteSectio
     paths = {file for section in known if section.path for file in files_of(workspace, section.path)}
     paths |= set(_notes_of(workspace, person))
     return [path for path in sorted(paths) if _erase_from(workspace, path, known, scrubber)]
+
+
+def remove_notes_of(workspace: Path, person: str) -> list[str]:
+    """Remove the folder of a person other than the owner from a workspace, durably, and return the paths of the files that
+    were in it. Raises OSError."""
+    folder = workspace / PEOPLE / person
+    if person == OWNER or not folder.is_dir() or folder.is_symlink():
+        return []
+    found = [path.relative_to(workspace).as_posix() for path in sorted(folder.rglob("*")) if not path.is_dir()]
+    shutil.rmtree(folder)
+    sync_folder(folder.parent)
+    return found
 
 
 def _notes_of(workspace: Path, person: str) -> Iterator[str]:

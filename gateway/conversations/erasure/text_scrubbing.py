@@ -3,7 +3,7 @@ that were recalled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -22,6 +22,8 @@ _TEXT_FIELDS = frozenset(
 )
 """The fields that have a text of people, models or tools; the others are names and references."""
 
+_ENVELOPE_FIELDS = frozenset({"seq", "at", "turn", "kind", "sum"})
+
 _NO_SUM = b',"sum":"0000000000000000"}\n'
 
 
@@ -38,13 +40,23 @@ class TextScrubber:
         self._forms = [form for text in self.texts for form in _forms(text)]
         self._bytes = [msgspec.json.encode(form)[1:-1] for form in self._forms]
 
+    def is_in(self, line: bytes) -> bool:
+        """Return True if a line has one of the texts."""
+        return any(each in line for each in self._bytes)
+
     def __call__(self, line: bytes) -> bytes:
-        """Return a line without the texts; the same object if it has none of them."""
-        if not any(each in line for each in self._bytes):
-            return line
+        """Return a line without the texts in the fields that have texts; the same object if it has none of them."""
+        return self._scrubbed(line, _TEXT_FIELDS.__contains__) if self.is_in(line) else line
+
+    def everywhere(self, line: bytes) -> bytes:
+        """Return a line of a plugin's log without the texts, whatever its fields mean; the same object if it has none."""
+        return self._scrubbed(line, _is_of_plugin) if self.is_in(line) else line
+
+    def _scrubbed(self, line: bytes, has_text: Callable[[str], bool]) -> bytes:
         fields = msgspec.json.decode(line)
-        scrubbed = {name: self._without(value, name) for name, value in fields.items() if name != "sum"}
-        return line if scrubbed == {**fields, "sum": None} else msgspec.json.encode(scrubbed)[:-1] + _NO_SUM
+        before = {name: value for name, value in fields.items() if name != "sum"}
+        scrubbed = {name: self._without(value, name, has_text) for name, value in before.items()}
+        return line if scrubbed == before else msgspec.json.encode(scrubbed)[:-1] + _NO_SUM
 
     def without(self, text: str) -> str:
         """Return a text without the texts."""
@@ -52,14 +64,18 @@ class TextScrubber:
             text = text.replace(form, ERASED)
         return text
 
-    def _without(self, value: object, field: str) -> object:
+    def _without(self, value: object, field: str, has_text: Callable[[str], bool]) -> object:
         if isinstance(value, str):
-            return self.without(value) if field in _TEXT_FIELDS else value
+            return self.without(value) if has_text(field) else value
         if isinstance(value, list):
-            return [self._without(item, field) for item in value]
+            return [self._without(item, field, has_text) for item in value]
         if isinstance(value, dict):
-            return {name: self._without(item, name) for name, item in value.items()}
+            return {name: self._without(item, name, has_text) for name, item in value.items()}
         return value
+
+
+def _is_of_plugin(field: str) -> bool:
+    return field not in _ENVELOPE_FIELDS
 
 
 def _forms(text: str) -> list[str]:

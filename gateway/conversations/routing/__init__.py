@@ -6,6 +6,7 @@ conversation         One open session: its two coroutines.
 conversation_list    Lists of conversations, and trees of forks.
 conversation_runner  Begins, runs and closes conversations, and records their state in the catalog.
 forks                The creation of forks.
+person_erasure       Erases persons.
 session_updates      Updates of a person's list of conversations.
 spawn_tool           The tool `spawn`.
 subagents            Subagents: conversations that work on a task of another one.

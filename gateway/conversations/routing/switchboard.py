@@ -402,7 +402,8 @@ class Switchboard:
         """Finish the erasures that the last stop interrupted."""
         with suppress(SessionsError):  # `Deletions.problems` has the reason
             for order in await self._deletions.unfinished_erasures():
-                await self._finish_erasure(order)
+                if not order.everything:
+                    await self._finish_erasure(order)
 
     async def resume_deletions(self) -> None:
         """Finish the deletions that the last stop interrupted."""
@@ -511,6 +512,11 @@ class Switchboard:
                 yield await self.of_key(person, key)
             finally:
                 await self._claims.release(claim, settled=True)
+
+    def require_idle(self, person: str, key: str) -> None:
+        """Raise Conflict if a turn runs in a conversation, or a message waits for one."""
+        if (chat := self._chats.get((person, key))) is not None:
+            self._require_idle(chat)
 
     def _require_idle(self, chat: Chat) -> None:
         if chat.has_turn or any(each.recorder.transcript.waiting for each in chat.conversations):

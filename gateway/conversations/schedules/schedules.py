@@ -23,7 +23,7 @@ from sessions.events.events import MAIN_AGENT
 from sessions.store.header import random_suffix
 from sessions.store.lazy_log import LazyLog, LogFormat
 from sessions.store.log_writer import stamp
-from sessions.store.protocols import START, Store
+from sessions.store.protocols import START, Lines, Store
 
 PER_PERSON = 200
 """Maximum schedules of one person."""
@@ -327,6 +327,12 @@ class Schedules:
         except SessionsError as error:
             raise SchedulesUnusable(sentence_of(error)) from error
         log.info("schedules_compacted", before=before, after=self._log.length)
+
+    async def rewrite(self, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+        """Replace the lines of the log, see `LazyLog.rewrite`. Raises StorageFailed, JournalDamaged."""
+        await self._log.rewrite(rewritten)
+        for watcher in self._watchers:
+            watcher()
 
     async def of_person(self, person: str) -> list[Schedule]:
         """Return a person's schedules, oldest first. Raises SchedulesUnusable."""

@@ -4,7 +4,7 @@ GET /api/conversations/search?q=…      the messages with these words, newest f
 GET /api/conversations/{key}/tree      its sessions, and the forks that share an origin with one of them
 GET /api/conversations/{key}/export    all its sessions as a file: `?format=` markdown, json or jsonl
 
-POST /api/erasures                     erase `{"session", "message"?, "person"?}`, and return the receipt
+POST /api/erasures                     erase `{"session"?, "message"?, "person"?}`, and return the receipt
 
 GET    /api/schedules               all of them
 POST   /api/schedules               `{"text", "session"?, …}`: set one; `text` begins with the time
@@ -38,6 +38,7 @@ from gateway.conversations.imports.branches import ImportSource
 from gateway.conversations.imports.import_report import ImportedItems
 from gateway.conversations.imports.import_service import ImportRequest, ImportService
 from gateway.conversations.imports.journal_import import ConversationOutcome
+from gateway.conversations.routing.person_erasure import PersonErasures
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.schedules.calendar import LONGEST as LONGEST_CALENDAR
 from gateway.conversations.search.conversation_search import ConversationSearch, SearchUnavailable
@@ -78,8 +79,9 @@ _FORMATS: dict[str, ExportFormat] = {form: form for form in get_args(ExportForma
 class ConversationEndpoints:
     """The endpoints for an authenticated person's own conversations."""
 
-    def __init__(self, switchboard: Switchboard, search: ConversationSearch) -> None:
+    def __init__(self, switchboard: Switchboard, search: ConversationSearch, persons: PersonErasures) -> None:
         self._switchboard = switchboard
+        self._persons = persons
         self._search = search
 
     async def search(self, request: web.Request, admission: Admission) -> web.StreamResponse:
@@ -110,12 +112,15 @@ class ConversationEndpoints:
         return answer(200, nodes) if nodes else _unknown(request)
 
     async def erase(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """Erase a message, or a conversation, with everything that came of it. The owner may name another person."""
+        """Erase a message, a conversation, or a person, with everything that came of it. The owner may name another person;
+        everything of a person is erased only by the owner."""
         try:
             wanted = msgspec.json.decode(await read_body(request, BODY_BYTES, BODY_SECONDS), type=_WantedErasure)
             person, by = wanted.person or admission.person.id, admission.person.id
             if by not in {person, OWNER}:
                 return refusal(403, "forbidden", "Only the owner may erase what belongs to others.")
+            if not wanted.session and (by != OWNER or not wanted.person):
+                return refusal(403, "forbidden", "Only the owner may erase a person, who is named.")
             return answer(200, await self._erase(wanted, person, by))
         except BodyRefused as refused:
             return refused.response
@@ -123,6 +128,8 @@ class ConversationEndpoints:
             return _not_erased(error)
 
     async def _erase(self, wanted: _WantedErasure, person: str, by: str) -> Erased:
+        if not wanted.session:
+            return await self._persons.erase(person, by=by)
         if wanted.message is None:
             return await self._switchboard.erase_conversation(person, wanted.session, by=by)
         session = await self._session(person, wanted.session)
@@ -197,9 +204,9 @@ def _not_erased(error: Exception) -> web.Response:
 
 
 class _WantedErasure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The message with a seq, or without one all sessions of a key."""
+    """The message with a seq, or without one all sessions of a key, or without that everything of a person."""
 
-    session: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    session: Annotated[str, msgspec.Meta(max_length=64)] = ""
     message: Annotated[int, msgspec.Meta(ge=1)] | None = None
     person: str = ""
 

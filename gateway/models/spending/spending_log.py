@@ -28,7 +28,7 @@ from sessions.events.events import MAIN_AGENT
 from sessions.events.messages import Usage
 from sessions.store.lazy_log import LazyLog, LogFormat
 from sessions.store.log_writer import LogWriter
-from sessions.store.protocols import LogReader, Store
+from sessions.store.protocols import Lines, LogReader, Store
 
 ABANDONED = timedelta(minutes=20)
 """Age of a reservation after which its request is not waited for: longer than any request may take."""
@@ -371,6 +371,12 @@ class Ledger:
     def state(self) -> Sums | None:
         """The sums of this moment; None while the ledger is not open, or if it is shared."""
         return None if self._writer is None else self._writer.state
+
+    async def rewrite(self, name: str, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+        """Replace the lines of a month's log; what is charged meanwhile waits. Raises StorageFailed, JournalDamaged."""
+        async with self._opening:
+            await self.close()
+            await self._store.rewrite(name, rewritten)
 
     def append(self, event: LedgerEvent) -> None:
         """Append an event without waiting for the disk; it waits for the ledger to be opened if it is not open."""

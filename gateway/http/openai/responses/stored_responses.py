@@ -7,7 +7,7 @@ client or recognised because the client sent that whole conversation again. So t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from types import TracebackType
@@ -17,7 +17,7 @@ import msgspec
 
 from sessions.events.messages import Message
 from sessions.store.lazy_log import LazyLog, LogFormat
-from sessions.store.protocols import Store
+from sessions.store.protocols import Lines, Store
 
 
 class ResponseStored(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="response_stored"):
@@ -83,6 +83,10 @@ class StoredResponses:
     def problems(self) -> list[str]:
         """Return the problem of the log as a sentence, if there is one."""
         return [self._log.problem] if self._log.problem else []
+
+    async def rewrite(self, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+        """Replace the lines of the log, see `LazyLog.rewrite`. Raises StorageFailed, JournalDamaged."""
+        await self._log.rewrite(rewritten)
 
     async def find(self, person: str, id_: str) -> ResponseStored | None:
         """Return a stored response of this person. Raises StorageFailed."""
