@@ -7,7 +7,7 @@ import logging
 import os
 import resource
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -34,6 +34,22 @@ def pytest_configure(config: pytest.Config) -> None:
     stalls = Stalls()
     config.pluginmanager.register(stalls, "stalls")
     stalls.start()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Exempt what collecting creates from garbage collection.
+
+    Each worker holds 1.8 million objects of collected tests. Traversing them takes 0.8 s, and is done at the end of each
+    file.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="module")
