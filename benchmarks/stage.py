@@ -32,7 +32,7 @@ from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.routing.chat import Chat, Conversations
 from gateway.conversations.routing.session_updates import SessionUpdates
 from gateway.conversations.routing.subagents import Subagents
-from gateway.conversations.schedules.heartbeat import Heartbeat
+from gateway.conversations.schedules.heartbeat import Heartbeats
 from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.schedules import Schedules
 from gateway.conversations.turn.titles import TitleMaker
@@ -44,6 +44,7 @@ from gateway.models.spending.spending import Spending
 from gateway.models.spending.spending_log import Ledger, Payer, Zones
 from gateway.plugin_runtime.lifecycle import Lifecycle
 from gateway.protocol.slash_commands import parse_command
+from gateway.support.home import Home
 from gateway.wiring.factory import ConversationDependencies, ConversationFactory
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply, StreamPart
 from plugins.api.command import Command
@@ -343,7 +344,7 @@ class Stage:
             senders=Senders(self.settings, Pairings(store, self.clock.now), self.clock),
             schedules=Schedules(store, self.clock.now),
             proposals=RuleProposals(models, caller, self.clock.monotonic),
-            heartbeat=Heartbeat(self.settings, self.clock, workspace, lambda _: True),
+            heartbeat=Heartbeats(self.settings, self.clock, Home(workspace.parent), lambda _: True),
             spending=spending,
         )
         dependencies = ConversationDependencies(

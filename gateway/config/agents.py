@@ -10,13 +10,32 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gateway.config.validation import Timezone
+from gateway.config.validation import Seconds, Timezone
 from plugins.sandbox.policy import SandboxKeys
 from plugins.skills.skill_settings import SkillsKeys
 from sessions.events.events import MAIN_AGENT
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
+_HOURS = r"^([01]\d|2[0-3]):[0-5]\d-(([01]\d|2[0-3]):[0-5]\d|24:00)$"
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+
+class HeartbeatKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[heartbeat]` and `[agents.NAME.heartbeat]`: wakes the model at an interval, with what a file of the workspace says.
+
+    `every` None is never. The interval counts from the beginning of the `active` hours in the `timezone`, None for that of
+    the `person`. Answers go to the conversation `session`, or to the chat `to` of a channel. `prompt` None means the shipped
+    text, and no beat without a file.
+    """
+
+    every: Seconds | None = None
+    active: Annotated[str, msgspec.Meta(pattern=_HOURS)] = "00:00-24:00"
+    timezone: Timezone | None = None
+    person: _Text = "owner"
+    session: _Text | None = None
+    to: Annotated[str, msgspec.Meta(pattern="^[^:]+:.+$")] | None = None
+    file: _Text = "HEARTBEAT.md"
+    prompt: _Text | None = None
 
 
 class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +86,7 @@ class NamedAgentKeys(AgentKeys, frozen=True, kw_only=True, forbid_unknown_fields
     """`[agents.NAME]`: an agent besides `main`.
 
     What the table leaves out is inherited from `[agent]`, `[skills]` and `[sandbox]`, except for the workspace, which is the
-    agent's own. `mcp` names the MCP servers whose tools are offered.
+    agent's own; so is the heartbeat. `mcp` names the MCP servers whose tools are offered.
     """
 
     mcp: tuple[_Text, ...] = ()
@@ -75,6 +94,7 @@ class NamedAgentKeys(AgentKeys, frozen=True, kw_only=True, forbid_unknown_fields
     memory: AgentMemoryKeys = AgentMemoryKeys()
     skills: SkillsKeys = SkillsKeys()
     sandbox: SandboxKeys = SandboxKeys()
+    heartbeat: HeartbeatKeys = HeartbeatKeys()
 
     def as_main(self) -> AgentKeys:
         """Return the keys that `[agent]` has, too."""

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 import structlog
 
-from gateway.config.agents import AgentKeys, NamedAgentKeys, faults_of_names, faults_of_workspaces, with_inherited
+from gateway.config.agents import (
+    AgentKeys,
+    HeartbeatKeys,
+    NamedAgentKeys,
+    faults_of_names,
+    faults_of_workspaces,
+    with_inherited,
+)
 from gateway.config.approval_rules import ApprovalsKeys
 from gateway.config.routes import RouteKeys, faults_of_routes
 from gateway.config.secret_references import References
@@ -40,7 +47,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
-_HOURS = r"^([01]\d|2[0-3]):[0-5]\d-(([01]\d|2[0-3]):[0-5]\d|24:00)$"
 
 log = structlog.get_logger("exuvia.config")
 
@@ -291,24 +297,6 @@ class TranscriptionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """`[transcription]`: the `provider:model` that turns speech into text; None for no transcription."""
 
     model: _Text | None = None
-
-
-class HeartbeatKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[heartbeat]`: wakes the model at an interval, with what stands in a file of the workspace.
-
-    `every` None is never. The interval counts from the beginning of the `active` hours in the `timezone`, None for that of
-    the `person`. Answers go to the conversation `session`, or to the chat `to` of a channel. `prompt` None means the shipped
-    text, and no beat without a file.
-    """
-
-    every: Seconds | None = None
-    active: Annotated[str, msgspec.Meta(pattern=_HOURS)] = "00:00-24:00"
-    timezone: Timezone | None = None
-    person: _Text = "owner"
-    session: _Text | None = None
-    to: Annotated[str, msgspec.Meta(pattern="^[^:]+:.+$")] | None = None
-    file: _Text = "HEARTBEAT.md"
-    prompt: _Text | None = None
 
 
 class LogKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,7 +16,6 @@ from typing import Any, Self, TypeAlias
 import msgspec
 
 from gateway.protocol.slash_commands import parse_command
-from sessions.events.child_results import is_handed
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.events import (
     MessageImported,
@@ -27,6 +26,7 @@ from sessions.events.events import (
     ToolReturned,
     TurnEnded,
 )
+from sessions.events.handed_messages import is_handed
 from sessions.events.messages import Attachment
 from sessions.store.catalog import SessionRow
 from sessions.store.header import random_suffix

@@ -15,7 +15,6 @@ import msgspec
 from gateway.support.errors import GatewayError
 from gateway.support.sentences import call_line, ending_sentence
 from plugins.support.workspace import OWNER
-from sessions.events.child_results import child_of, result_in
 from sessions.events.codec import InvalidLine, decode, is_complete_line
 from sessions.events.errors import SessionsError
 from sessions.events.events import (
@@ -31,6 +30,7 @@ from sessions.events.events import (
     ToolReturned,
     TurnEnded,
 )
+from sessions.events.handed_messages import child_of, result_in
 from sessions.events.vision import text_with_attachments
 from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript, Unfolding

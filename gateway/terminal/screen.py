@@ -13,7 +13,6 @@ from gateway.terminal.client.signals import Connected, Disconnected, Earlier, Ha
 from gateway.terminal.pictures.shown_pictures import CaptionedStream, captioned, files_of
 from gateway.terminal.renderer import PROMPT, Renderer
 from gateway.terminal.shown_calls import FinishedCall, FinishedThought, ShownCalls
-from sessions.events.child_results import child_of, is_handed, parent_of, result_in
 from sessions.events.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -28,6 +27,7 @@ from sessions.events.events import (
     ContextCompacted,
     ContextPruned,
     DeliveryAttempted,
+    Event,
     InstructionsSet,
     JournalErased,
     MemoryFlushed,
@@ -59,6 +59,7 @@ from sessions.events.events import (
     TurnStarted,
     UnknownEvent,
 )
+from sessions.events.handed_messages import HEARTBEAT, child_of, is_handed, parent_of, result_in
 
 CLIENT = "exuvia chat"
 """The name of this program in the protocol."""
@@ -234,7 +235,7 @@ class Screen:
     def _show_earlier(self, signal: Earlier) -> None:
         """Show the last exchanges of the conversation: what was asked, and how it was answered."""
         kinds = MessageReceived | MessageImported | ModelReplied | ReplyImported | CommandAnswered
-        shown = [each for each in signal.events if isinstance(each.event, kinds)]
+        shown = [each for each in signal.events if isinstance(each.event, kinds) and not _is_beat(each.event)]
         asked = [at for at, each in enumerate(shown) if isinstance(each.event, MessageReceived | MessageImported)]
         for each in shown[asked[-EARLIER_EXCHANGES:][0] :] if asked else ():
             match each.event:
@@ -261,6 +262,9 @@ class Screen:
     ) -> None:
         turn, event = recorded.turn, recorded.event
         match event:
+            case MessageReceived(client=client) if client == HEARTBEAT:
+                if self._verbose:
+                    self._renderer.dim("· heartbeat")
             case MessageReceived() as message if is_handed(message):
                 self._handed(message, UNFOLDED_LINES)
             case MessageReceived():
@@ -439,6 +443,10 @@ class Screen:
     def _stream(self, text: str) -> None:
         self._text += text
         self._renderer.stream(self._captions.add(text))
+
+
+def _is_beat(event: Event | UnknownEvent) -> bool:
+    return isinstance(event, MessageReceived) and event.client == HEARTBEAT
 
 
 def _shortened(text: str, most: int = UNFOLDED_LINES) -> str:

@@ -20,7 +20,7 @@ from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.session_updates import SessionUpdates
 from gateway.conversations.routing.spawn_tool import SpawnTools
 from gateway.conversations.routing.subagents import Subagents
-from gateway.conversations.schedules.heartbeat import Heartbeat
+from gateway.conversations.schedules.heartbeat import Heartbeats
 from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.schedule_tool import ScheduleTools
 from gateway.conversations.schedules.schedules import Schedules
@@ -53,7 +53,7 @@ class ConversationWiring:
     senders: Senders
     subagents: Subagents
     schedules: Schedules
-    heartbeat: Heartbeat
+    heartbeat: Heartbeats
     spending: Spending
     activity: TurnActivity
     updates: SessionUpdates

@@ -28,7 +28,7 @@ from gateway.conversations.routing.person_erasure import PersonErasures
 from gateway.conversations.routing.session_updates import SessionUpdates
 from gateway.conversations.routing.subagents import Subagents
 from gateway.conversations.routing.switchboard import Switchboard
-from gateway.conversations.schedules.heartbeat import Heartbeat
+from gateway.conversations.schedules.heartbeat import Heartbeats
 from gateway.conversations.schedules.scheduler import Scheduler
 from gateway.conversations.schedules.schedules import Schedules
 from gateway.conversations.search.conversation_search import ConversationSearch
@@ -223,7 +223,7 @@ class ApplicationBuilder:
             senders=Senders(self.context.settings, pairings, self.context.clock, plugins.channels.opened),
             subagents=subagents,
             schedules=schedules,
-            heartbeat=Heartbeat(self.context.settings, clock, self.context.workspace, self._is_person),
+            heartbeat=Heartbeats(self.context.settings, clock, home, self._is_person, stores.leases),
             spending=spending,
             activity=TurnActivity(plugins.channels.opened),
             updates=SessionUpdates(),

@@ -433,7 +433,7 @@ class Daemon:
         await gateway.plugins.mcp.reconfigure(self.config.mcp)
         await gateway.plugins.channels.reconfigure(channels)
         gateway.models.registry.reconfigure(self.config.agent)
-        if any(key.startswith("heartbeat.") or key.endswith(".timezone") for key in changed):
+        if any(key.startswith(("heartbeat.", "agents.")) or key.endswith(".timezone") for key in changed):
             await gateway.dependencies.command_services.heartbeat.reconfigure()
         await gateway.agents.reconfigure()
         if any(key.startswith(("memory.", "agents.")) for key in changed):

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from sessions.events.child_results import is_handed
 from sessions.events.events import (
     CommandAnswered,
     MessageReceived,
@@ -18,6 +17,7 @@ from sessions.events.events import (
     TurnStarted,
     kind_of,
 )
+from sessions.events.handed_messages import is_handed
 
 EVENT_KINDS = frozenset(
     kind_of(kind)

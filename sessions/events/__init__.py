@@ -1,12 +1,12 @@
 """Events, messages and their encoding: the values that all other packages use.
 
-child_results  Messages between a conversation and its subagents
-codec          Encoding of events as lines of JSON, each chained to the line before
-errors         Exceptions of this layer
-events         The kinds of event in a journal
-file_types     Detection of file types from content
-messages       The messages and tools of a request to a model
-pruning        Edits of the model's view
-tokens         Estimates of tokens: of a text, and of a request by kind of text
-vision         Visibility of attachments to a model
+codec            Encoding of events as lines of JSON, each chained to the line before
+errors           Exceptions of this layer
+events           The kinds of event in a journal
+file_types       Detection of file types from content
+handed_messages  Messages that no person has sent: of conversations to each other, and of the heartbeat
+messages         The messages and tools of a request to a model
+pruning          Edits of the model's view
+tokens           Estimates of tokens: of a text, and of a request by kind of text
+vision           Visibility of attachments to a model
 """

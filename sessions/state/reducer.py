@@ -10,7 +10,6 @@ from typing import assert_never
 
 import msgspec
 
-from sessions.events.child_results import child_of
 from sessions.events.codec import decode
 from sessions.events.events import (
     ApprovalAsked,
@@ -59,6 +58,7 @@ from sessions.events.events import (
     TurnStarted,
     UnknownEvent,
 )
+from sessions.events.handed_messages import child_of
 from sessions.events.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
 from sessions.events.tokens import TokenFeatures, message_features
 from sessions.state.compaction_cycle import CompactionCut, abandoned, appended, began, closed, compacted, flushed
@@ -388,8 +388,10 @@ def _ended(t: Transcript, recorded: Recorded, event: TurnEnded) -> dict[str, obj
     for question in turn.questions:
         owed = _without_question(owed, question)
     due = due_deliveries(event, recorded.seq, turn)
-    view = {"view": t.view.before(turn.started)} if event.dropped else {}
-    return {**view, "open_turn": None, "replied": recorded.seq, "used": recorded.at, "owed": (*owed, *due)}
+    ended = {"open_turn": None, "owed": (*owed, *due)}
+    if event.dropped:  # there is nothing new for people, either
+        return {**ended, "view": t.view.before(turn.started)}
+    return {**ended, "replied": recorded.seq, "used": recorded.at}
 
 
 def _resumed(turn: OpenTurn, event: TurnResumed) -> dict[str, object]:

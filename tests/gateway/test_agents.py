@@ -167,7 +167,7 @@ def test_the_command_line_shows_the_memory_and_the_skills_of_an_agent(
         assert listed.count("-skill") == 1
         told("skills", "add", str(Home(tmp_path).workspace(own_workspace(agent)) / "skills"), "--yes", "--agent", agent)
         assert "admitted" in told("skills", "list", "--agent", agent)
-        assert told("memory", "facts", "list", "--agent", agent) == ""
+        assert told("memory", "facts", "list", "--agent", agent) == "No facts.\n"
     assert "There is no agent 'nobody'; the agents are main, work." in told("memory", "search", "x", "--agent", "nobody")
     assert not (tmp_path / "agents" / "nobody").exists()
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.config.keys import load_config
+from gateway.config.settings import Settings
 from gateway.conversations.channels import channel_runner
+from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.schedules import heartbeat
-from gateway.conversations.schedules.heartbeat import next_beat
+from gateway.conversations.schedules.heartbeat import Heartbeats, next_beat
 from gateway.conversations.schedules.recurrence import zone_named
+from gateway.support.clock import SystemClock
+from gateway.support.home import Home
 from plugins.policies.silent_reply import SilenceFilter, is_silent
+from sessions.store.leases import SoleLeases
 from tests.gateway.elsewhere import LINES, Elsewhere
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.shelf import Shelf
@@ -136,6 +142,9 @@ async def test_an_empty_answer_leaves_the_view_and_its_cost_is_shown(tmp_path: P
         assert "HEARTBEAT_OK" in beat["event"]["text"]
         ended = await client.until_event("turn_ended")
         assert (ended["outcome"], ended["dropped"]) == ("silent", True)
+        await client.say("sessions", id="l")
+        (row,) = (await client.until_type("sessions", id="l"))["sessions"]
+        assert row["replied"] < ended["seq"], "nothing new for the person"
         assert await client.chat("Well?") == ""  # the script counts the answers in the view: its second line comes again
         sent = [event for _, event in client.events() if event["kind"] == "request_sent"]
         assert [event["messages"] for event in sent] == [1, 3, 3]
@@ -197,3 +206,47 @@ async def test_others_do_not_see_the_heartbeat(tmp_path: Path) -> None:
     async with gateway(tmp_path, settings=configured) as running:
         assert "heartbeat" not in await (await running.connect(ben)).command("/schedule")
         assert "heartbeat" in await (await running.connect()).command("/schedule")
+
+
+async def test_each_agent_has_a_heartbeat_of_its_own_with_its_own_list(
+    tmp_path: Path, soon: Callable[[float], None]
+) -> None:
+    workspace = tmp_path / "agents" / "work" / "workspace"
+    workspace.mkdir(parents=True)
+    (workspace / "HEARTBEAT.md").write_text("- Are there orders?\n")
+    file = '[agents.work.heartbeat]\nevery = "30m"\n[agents.other]\n'
+    soon(2)
+    async with gateway(tmp_path, script=[{"text": "Two orders."}], file=file) as running:
+        client = await running.connect()
+        await client.say("configure", id="c", session="work", name="agent", value="work")
+        assert "heartbeat every 30 min" in await client.command("/schedule", session="work")
+        assert "heartbeat" not in await client.command("/schedule")
+        beat = await client.until(lambda f: f["type"] == "event" and f["event"].get("client") == "heartbeat")
+        assert (beat["session"], "- Are there orders?" in beat["event"]["text"]) == ("work", True)
+        await client.until_event("turn_ended")
+        agents = {events[0]["key"]: events[0].get("agent") for events in running.journals().values()}
+        assert agents == {"work": "work", "main": None}
+
+
+class NamedLeases(SoleLeases):
+    """Leases that are never had, and the names of those that were wanted."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    async def hold(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Note the name."""
+        self.names.append(name)
+
+
+async def test_each_heartbeat_has_a_lease_so_that_one_gateway_of_several_sends_it(tmp_path: Path) -> None:
+    text = '[heartbeat]\nevery = "1m"\n[agents.work.heartbeat]\nevery = "1m"\n[agents.other]\n'
+    (tmp_path / "config.toml").write_text(text)
+    config = load_config(tmp_path / "config.toml", environment={}, overrides={})
+    leases = NamedLeases()
+    async with Heartbeats(Settings(config), SystemClock(), Home(tmp_path), lambda _: True, leases) as heartbeats:
+        await heartbeats.start(cast("Switchboard", object()))
+        async with deadline():
+            while len(leases.names) < 2:
+                await asyncio.sleep(0)
+    assert leases.names == ["heartbeat", "heartbeat:work"]

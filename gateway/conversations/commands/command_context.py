@@ -50,7 +50,6 @@ from plugins.api.command import (
 from plugins.api.context import Clock
 from plugins.support.errors import ToolFailed
 from plugins.support.workspace import OWNER
-from sessions.events.child_results import child_of, result_in
 from sessions.events.codec import decode
 from sessions.events.events import (
     MAIN_AGENT,
@@ -67,6 +66,7 @@ from sessions.events.events import (
     TurnStarted,
     UndoneFile,
 )
+from sessions.events.handed_messages import child_of, result_in
 from sessions.events.messages import Usage
 from sessions.events.vision import VisionSupport, text_with_attachments
 from sessions.state.context import assemble

@@ -13,7 +13,7 @@ from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.routing.subagents import Subagents
-from gateway.conversations.schedules.heartbeat import Heartbeat
+from gateway.conversations.schedules.heartbeat import Heartbeats
 from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.schedules import Schedules
 from gateway.models.registry import ModelRegistry
@@ -53,7 +53,7 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     subagents: Subagents
     schedules: Schedules
     proposals: RuleProposals
-    heartbeat: Heartbeat
+    heartbeat: Heartbeats
     spending: Spending
     channels: Callable[[], Sequence[str]] = tuple
     cluster: Callable[[], str] = str

@@ -34,10 +34,10 @@ from gateway.conversations.schedules.schedules import (
     TimeNotUnderstood,
     check_text,
 )
-from gateway.conversations.turn.answering import HEARTBEAT
 from plugins.api.command import HeartbeatEntry, ScheduleEntry, ScheduleOptions
 from plugins.support.workspace import OWNER
 from sessions.events.events import MAIN_AGENT, MessageReceived
+from sessions.events.handed_messages import HEARTBEAT
 
 SHOWN_TIMES = 5
 """The next times of a schedule that are shown."""
@@ -88,7 +88,7 @@ class PersonsSchedules:
         return sorted(entries, key=lambda entry: (entry.next == "", entry.next))
 
     async def heartbeat(self) -> HeartbeatEntry | None:
-        report = self._services.heartbeat.report()
+        report = self._services.heartbeat.report(self._agent)
         if report is None or report.person != self._message.sender or self._message.chat == "group":
             return None
         spent = await self._services.spending.summary(report.person, "")

@@ -20,7 +20,6 @@ from gateway.support.errors import Busy, GatewayError, OwnedElsewhere, error_fie
 from gateway.support.printable import one_line
 from plugins.api.tool import Tool
 from plugins.support.fencing import quoted
-from sessions.events.child_results import RESULT, TASK
 from sessions.events.codec import decode, replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.events import (
@@ -35,6 +34,7 @@ from sessions.events.events import (
     TurnJoined,
     TurnStarted,
 )
+from sessions.events.handed_messages import RESULT, TASK
 from sessions.state.transcript import StartedChild
 from sessions.state.truncation import head_and_tail
 from sessions.store.catalog import WEBSOCKET

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
@@ -18,20 +19,28 @@ from typing import Literal, Self, TypeAlias
 import msgspec
 import structlog
 
-from gateway.config.keys import HeartbeatKeys
+from gateway.config.agents import HeartbeatKeys
+from gateway.config.keys import Config
 from gateway.config.settings import Settings
 from gateway.conversations.channels.channel_inbox import conversation_key
+from gateway.conversations.routing.chat import AgentChoice, Chat
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.schedules.recurrence import stamp_seconds, zone_named
 from gateway.conversations.schedules.scheduler import HAND_OVER_SECONDS, LONGEST_SLEEP
 from gateway.conversations.schedules.schedules import ON_TIME
-from gateway.conversations.turn.answering import HEARTBEAT
-from gateway.support.errors import GatewayError, error_fields, sentence_of
+from gateway.support.errors import Busy, Conflict, GatewayError, OwnedElsewhere, error_fields, sentence_of
+from gateway.support.home import Home
 from gateway.support.small_files import read_at_most
 from plugins.api.context import Clock
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
-from sessions.events.events import MessageReceived
+from sessions.events.events import MAIN_AGENT, MessageReceived
+from sessions.events.handed_messages import HEARTBEAT
+from sessions.store.catalog import WEBSOCKET
+from sessions.store.leases import Leases, SoleLeases
+
+LEASE = "heartbeat"
+"""The name of the lease of the gateway that sends the beats of `main`; followed by its name, of another agent."""
 
 FILE_BYTES = 16 * 1024
 """Bytes of the file that are used."""
@@ -64,25 +73,25 @@ class HeartbeatReport(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int = 0
 
 
-class Heartbeat:
-    """Sends the beats, as an async context manager. Without `heartbeat.every` there is no task.
+class Heartbeats:
+    """The heartbeats of all agents, as an async context manager. Without one in the configuration there is no task.
 
     Args:
         settings: The configuration in force.
         clock: The clock.
-        workspace: The folder of the file.
+        home: The home, for the workspaces of the agents.
         persons: Returns True if there is a person with an id.
+        leases: One gateway at a time sends the beats of an agent.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, workspace: Path, persons: Callable[[str], bool]) -> None:
-        self._switchboard: Switchboard | None = None
+    def __init__(
+        self, settings: Settings, clock: Clock, home: Home, persons: Callable[[str], bool], leases: Leases | None = None
+    ) -> None:
         self._settings = settings
-        self._clock = clock
-        self._workspace = workspace
-        self._persons = persons
-        self._task: asyncio.Task[None] | None = None
-        self._last: Outcome | None = None
-        self._sent = self._skipped = 0
+        self._home = home
+        self._make = partial(Heartbeat, settings, clock, persons, leases or SoleLeases())
+        self._switchboard: Switchboard | None = None
+        self._of_agents: dict[str, Heartbeat] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -90,7 +99,8 @@ class Heartbeat:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stop()
+        for each in self._of_agents.values():
+            await each.stop()
 
     async def start(self, switchboard: Switchboard) -> None:
         """Begin to send the beats to these conversations, if the configuration says so."""
@@ -99,11 +109,69 @@ class Heartbeat:
 
     async def reconfigure(self) -> None:
         """Begin, change or end the beats as the configuration in force says, once this has been started."""
-        await self._stop()
-        if self._keys.every and self._switchboard is not None:
-            self._task = asyncio.create_task(self._run(self._keys))
+        config = self._settings.current
+        for each in self._of_agents.values():
+            await each.stop()
+        for agent in (MAIN_AGENT, *config.agents):
+            if heartbeat_of(config, agent).every and self._switchboard is not None:
+                workspace = (config.agents[agent] if agent != MAIN_AGENT else config.agent).workspace
+                known = self._of_agents.setdefault(agent, self._make(workspace=self._home.workspace(workspace), agent=agent))
+                known.start(self._switchboard)
 
-    async def _stop(self) -> None:
+    def report(self, agent: str = MAIN_AGENT) -> HeartbeatReport | None:
+        """Return the state of an agent's heartbeat; None if there is none."""
+        known = self._of_agents.get(agent)
+        return known.report() if known is not None else None
+
+
+def heartbeat_of(config: Config, agent: str) -> HeartbeatKeys:
+    """Return the keys of an agent's heartbeat; the defaults for an agent that is not configured any more."""
+    if agent == MAIN_AGENT:
+        return config.heartbeat
+    return config.agents[agent].heartbeat if agent in config.agents else HeartbeatKeys()
+
+
+class Heartbeat:
+    """Sends the beats of one agent.
+
+    Args:
+        settings: The configuration in force.
+        clock: The clock.
+        persons: Returns True if there is a person with an id.
+        leases: One gateway at a time sends the beats.
+        workspace: The folder of the file.
+        agent: The agent.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        persons: Callable[[str], bool],
+        leases: Leases,
+        *,
+        workspace: Path,
+        agent: str,
+    ) -> None:
+        self._switchboard: Switchboard | None = None
+        self._settings = settings
+        self._clock = clock
+        self._persons = persons
+        self._leases = leases
+        self._workspace = workspace
+        self._agent = agent
+        self._task: asyncio.Task[None] | None = None
+        self._last: Outcome | None = None
+        self._sent = self._skipped = 0
+
+    def start(self, switchboard: Switchboard) -> None:
+        """Begin to send the beats to these conversations, as the configuration in force says."""
+        self._switchboard = switchboard
+        lease = LEASE if self._agent == MAIN_AGENT else f"{LEASE}:{self._agent}"
+        self._task = asyncio.create_task(self._leases.hold(lease, partial(self._run, self._keys)))
+
+    async def stop(self) -> None:
+        """End the beats."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -111,7 +179,7 @@ class Heartbeat:
 
     @property
     def _keys(self) -> HeartbeatKeys:
-        return self._settings.current.heartbeat
+        return heartbeat_of(self._settings.current, self._agent)
 
     def report(self) -> HeartbeatReport | None:
         """Return the state; None if there is no heartbeat."""
@@ -123,7 +191,7 @@ class Heartbeat:
             active=keys.active,
             zone=self._zone(keys),
             person=keys.person,
-            key=_place(keys)[0],
+            key=_place(keys, self._agent)[0],
             next=stamp_seconds(self._next(keys, self._clock.now())),
             last=self._last or "",
             sent=self._sent,
@@ -161,7 +229,7 @@ class Heartbeat:
         text = await asyncio.to_thread(self._text, keys)
         if not text or not self._persons(keys.person):
             return "failed" if text else "empty"
-        key, channel, chat = _place(keys)
+        key, channel, chat = _place(keys, self._agent)
         message = MessageReceived(
             id=f"{HEARTBEAT}:{stamp_seconds(due)}",
             client=HEARTBEAT,
@@ -172,16 +240,14 @@ class Heartbeat:
             attachments=(),
             reply_to=chat,
         )
-        assert self._switchboard is not None
         try:
             async with asyncio.timeout(HAND_OVER_SECONDS):
-                conversation = await self._switchboard.chat(keys.person, key, create=True)
-                assert conversation is not None
+                conversation = await self._chat(keys.person, key)
                 if conversation.has_turn or any(each.recorder.transcript.waiting for each in conversation.conversations):
                     return "busy"
                 received = await conversation.receive(message, None)
                 await conversation.until_durable(received)
-        except TimeoutError:
+        except (TimeoutError, Busy):
             return "busy"
         except (GatewayError, SessionsError) as error:
             log.warning("heartbeat_failed", reason=sentence_of(error))
@@ -190,6 +256,26 @@ class Heartbeat:
             log.error("heartbeat_failed", **error_fields(error))
             return "failed"
         return "sent"
+
+    async def _chat(self, person: str, key: str) -> Chat:
+        """Return the conversation of the beats, begun with the agent if there is none. Another gateway hands it over.
+
+        Raises:
+            Conflict: Another agent answers in it.
+        """
+        assert self._switchboard is not None
+        if self._agent == MAIN_AGENT:
+            return await self._switchboard.chat_here(person, key, channel=WEBSOCKET)
+        choice = AgentChoice(agent=self._agent, by_person=True)
+        try:
+            chat = await self._switchboard.begun_with(person, key, choice)
+        except OwnedElsewhere as owner:
+            if not await self._switchboard.obtain((person, key), owner):
+                raise
+            chat = await self._switchboard.begun_with(person, key, choice)
+        if chat.current is not None and chat.current.recorder.transcript.agent != self._agent:
+            raise Conflict(f"Another agent than {self._agent} answers in {key}.")
+        return chat
 
     def _text(self, keys: HeartbeatKeys) -> str:
         """Return the message: the prompt, and the file below it. A file without a list says nothing."""
@@ -235,7 +321,9 @@ def _at(day: date, minutes: int, zone: tzinfo) -> datetime:
     return (datetime.combine(day, time()) + timedelta(minutes=minutes)).replace(tzinfo=zone).astimezone(UTC)
 
 
-def _place(keys: HeartbeatKeys) -> tuple[str, str, str]:
-    """Return the conversation, and the channel and chat that answers go to, both empty for the conversation itself."""
+def _place(keys: HeartbeatKeys, agent: str) -> tuple[str, str, str]:
+    """Return the conversation, by default that with the name of the agent, and the channel and chat that answers go to, both
+    empty for the conversation itself.
+    """
     channel, _, chat = (keys.to or "").partition(":")
-    return keys.session or (conversation_key(channel, chat) if chat else "main"), channel if chat else "", chat
+    return keys.session or (conversation_key(channel, chat) if chat else agent), channel if chat else "", chat

@@ -20,6 +20,7 @@ from plugins.http.client import ON_PAUSE
 from plugins.policies.silent_reply import SilenceFilter, is_silent
 from plugins.support.errors import BadRequest, ContextOverflow
 from sessions.events.events import AttachmentsWithheld, ModelReplied, RequestedCall, RequestSent
+from sessions.events.handed_messages import HEARTBEAT
 from sessions.events.messages import ToolMessage
 from sessions.events.tokens import TokenFeatures, attachment_features
 from sessions.events.vision import AttachmentVisibility, VisionSupport
@@ -29,10 +30,6 @@ from sessions.store.recorder import Recorder
 
 OVERFLOWS = 4
 """Maximum consecutive compactions after a provider refused a request as too long. Each halves the conversation."""
-
-
-HEARTBEAT = "heartbeat"
-"""The `client` of the messages of the heartbeat, and the purpose that their answers are charged as."""
 
 
 def is_heartbeat(turn: OpenTurn) -> bool:

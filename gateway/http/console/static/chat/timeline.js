@@ -380,17 +380,17 @@ class Question extends Entry {
   }
 }
 
-const SIDES = { child: t("Result of a subagent"), parent: t("Task of this subagent") };
+const SIDES = { child: t("Result of a subagent"), parent: t("Task of this subagent"), heartbeat: t("Heartbeat") };
 
 /** What a conversation has sent to another one: the result of a subagent, or its task. */
 class Handed extends Entry {
   constructor(entry, acts) {
     super(entry, acts, "handed");
-    const open = entry.text.length <= LONGEST_OPEN;
+    const open = entry.side !== "heartbeat" && entry.text.length <= LONGEST_OPEN;
     const inside = h("div", { class: "prose" });
     this.waits = h("span", { class: "waits" });
     const details = h("details", { open, on: { toggle: () => details.open && new Markdown(inside).show(entry.text) } },
-      h("summary", {}, icon("subagent"), h("b", {}, SIDES[entry.side]), this.waits, this.time()), inside);
+      h("summary", {}, icon(entry.side === "heartbeat" ? "health" : "subagent"), h("b", {}, SIDES[entry.side]), this.waits, this.time()), inside);
     if (open) new Markdown(inside).show(entry.text);
     this.element.setAttribute("aria-label", SIDES[entry.side]);
     this.element.append(details, linkTo(entry, acts) ?? "");
@@ -406,7 +406,7 @@ class Handed extends Entry {
 /** A link to another conversation; null where there is none to go to. */
 function linkTo({ key, side }, acts) {
   const words = side === "child" ? t("Open its conversation") : t("Open the conversation that has asked");
-  return acts.hrefOf ? h("a", { href: acts.hrefOf(key) }, words, icon("down")) : null;
+  return acts.hrefOf && key ? h("a", { href: acts.hrefOf(key) }, words, icon("down")) : null;
 }
 
 class Aside extends Entry {

@@ -310,6 +310,7 @@ const REDUCERS = {
     this.turn = null;
     this.ends.set(event.turn, event.seq);
     this.forgetLive();
+    if (event.dropped) for (const [id, entry] of this.entries) if (entry.turn === event.turn) this.entries.delete(id);
     const sentence = event.error?.sentence ?? ENDINGS[event.outcome];
     if (event.outcome === "cancelled") this.aside(event, sentence);
     else if (sentence) this.failed = this.aside(event, sentence, { tone: "fault", turn: event.turn, retry: !this.handed.has(event.turn) });
@@ -350,8 +351,9 @@ const REDUCERS = {
 };
 
 /** Return the `side` and the `key` of the conversation that sent a message, and its text: a subagent its result, the conversation
- * that has started a subagent the task; null if a person sent it. */
+ * that has started a subagent the task; null if a person sent it. The heartbeat has no conversation. */
 function handedBy({ client = "", text }) {
+  if (client === "heartbeat") return { side: "heartbeat", key: "" };
   const [, side, key] = /^(child|parent):([^]+)$/.exec(client) ?? [];
   if (!side) return null;
   const [, mark, result] = (side === "child" && /^\[([0-9a-f]+)\] [^\n]*\n([^]*)$/m.exec(text)) || [];

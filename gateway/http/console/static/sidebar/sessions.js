@@ -96,7 +96,7 @@ export class Sessions extends EventTarget {
     if (event.kind === "approval_given" || event.kind === "turn_ended") delete row.question;
     if (event.kind === "turn_started" || event.kind === "turn_resumed") row.running = true;
     if (event.kind === "turn_ended") delete row.running;
-    if (event.kind === "turn_ended" || event.kind === "command_answered") row.replied = event.seq;
+    if ((event.kind === "turn_ended" && !event.dropped) || event.kind === "command_answered") row.replied = event.seq;
     this.draw();
   }
 

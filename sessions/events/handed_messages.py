@@ -1,5 +1,5 @@
-"""Messages between a conversation and its subagents: the task, and the result, which the `client` of a message tells apart
-from what a person sends."""
+"""Messages that no person has sent, which their `client` tells: between a conversation and its subagents, and of the
+heartbeat."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ RESULT = "child:"
 
 TASK = "parent:"
 """The same of a message with the task; the key of the conversation that gives it follows."""
+
+HEARTBEAT = "heartbeat"
+"""The `client` of the messages of the heartbeat, and the purpose that their answers are charged as."""
 
 _QUOTED = re.compile(r"^\[([0-9a-f]+)\] [^\n]*\n", re.M)
 
