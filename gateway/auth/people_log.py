@@ -6,6 +6,8 @@ it as SHA-256: they are random, so that the hash of one tells nothing about it. 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -19,7 +21,7 @@ from gateway.config.keys import Role
 from gateway.support.errors import Busy, GatewayError, sentence_of
 from plugins.support.workspace import OWNER, PERSON_ID
 from sessions.events.errors import SessionsError
-from sessions.store.lazy_log import LazyLog, LogFormat
+from sessions.store.lazy_log import FRESH_SECONDS, LazyLog, LogFormat
 from sessions.store.log_writer import stamp
 from sessions.store.protocols import Lines, Store
 
@@ -36,6 +38,7 @@ TRAIL = 1000
 """Maximum entries of the trail that are kept in memory; the log has all."""
 
 Act: TypeAlias = Literal["added", "invited", "joined", "token_replaced", "disabled", "enabled", "removed"]
+TrailAct: TypeAlias = Act | Literal["role_changed"]
 
 
 class PeopleRefused(GatewayError):
@@ -62,6 +65,19 @@ class PersonChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     expires: str = ""
 
 
+class PersonRoleChanged(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="person_role_changed"
+):
+    """`by` gave a person another role."""
+
+    person: str
+    role: Role
+    by: str
+
+
+PeopleEvent: TypeAlias = PersonChanged | PersonRoleChanged
+
+
 class StoredPerson(msgspec.Struct, frozen=True, kw_only=True):
     """A person of the log. `token` and `invitation` are SHA-256, empty if there is none. `since` is when they were added."""
 
@@ -80,7 +96,7 @@ class TrailEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     at: str
     by: str
-    act: Act
+    act: TrailAct
     person: str
 
 
@@ -100,6 +116,8 @@ class PeopleLog:
     """
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+        self.shared = store.shared
+        """True if other gateways change the people too; see `follow`."""
         self._log = LazyLog(PEOPLE, store, now, unusable="The people who were added cannot be read, and cannot sign in")
         self._now = now
         self._watchers: list[Callable[[StoredPeople], Awaitable[None]]] = []
@@ -130,9 +148,23 @@ class PeopleLog:
     async def rewrite(self, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
         """Replace the lines of the log, see `LazyLog.rewrite`. Raises StorageFailed, JournalDamaged."""
         await self._log.rewrite(rewritten)
-        stored = await self.stored()
-        for watcher in self._watchers:
-            await watcher(stored)
+        await self._tell(await self.stored())
+
+    async def follow(self) -> None:
+        """Tell the watchers of changes that other gateways have made, FRESH_SECONDS later, until cancelled."""
+        known = await self._stored_or(None)
+        while True:
+            await asyncio.sleep(FRESH_SECONDS)
+            stored = await self._stored_or(known)
+            if stored is not None and stored != known:
+                known = stored
+                await self._tell(stored)
+
+    async def _stored_or(self, known: StoredPeople | None) -> StoredPeople | None:
+        """Return the people, or `known` while the log cannot be read: its problem is reported elsewhere."""
+        with contextlib.suppress(PeopleUnusable):
+            return await self.stored()
+        return known
 
     async def add(self, person: str, *, name: str, role: Role, by: str, taken: Mapping[str, object]) -> str:
         """Add a person, and return their token, which is shown once and stored as a hash.
@@ -196,6 +228,11 @@ class PeopleLog:
         await self._existing(person)
         await self._change(PersonChanged(person=person, act="enabled" if enable else "disabled", by=by))
 
+    async def change_role(self, person: str, role: Role, by: str) -> None:
+        """Give a person another role, for the tool calls from now on. Raises as `disable` does."""
+        await self._existing(person)
+        await self._change(PersonRoleChanged(person=person, role=role, by=by))
+
     async def remove(self, person: str, by: str) -> None:
         """Remove a person; their conversations remain. Raises as `disable` does."""
         await self._existing(person)
@@ -220,7 +257,7 @@ class PeopleLog:
             )
         _check_name(name)
 
-    async def _change(self, event: PersonChanged, *, only_if: str = "") -> None:
+    async def _change(self, event: PeopleEvent, *, only_if: str = "") -> None:
         """Append an event durably, and tell the watchers. `only_if` is an invitation that must not have been used."""
         try:
             async with self._log.writing() as writer:
@@ -229,7 +266,9 @@ class PeopleLog:
                 await writer.append_durable(event)
         except SessionsError as error:
             raise PeopleUnusable(sentence_of(error)) from error
-        stored = await self.stored()
+        await self._tell(await self.stored())
+
+    async def _tell(self, stored: StoredPeople) -> None:
         for watcher in self._watchers:
             await watcher(stored)
 
@@ -244,14 +283,16 @@ def sha256_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def fold_person(
-    stored: StoredPeople, event: PersonChanged, *, seq: int, at: str, turn: int | None, size: int
-) -> StoredPeople:
+def fold_person(stored: StoredPeople, event: PeopleEvent, *, seq: int, at: str, turn: int | None, size: int) -> StoredPeople:
     """Return the people after one more event."""
     people, known = dict(stored.people), stored.people.get(event.person)
-    entry = TrailEntry(at=at, by=event.by, act=event.act, person=event.person)
+    act: TrailAct = "role_changed" if isinstance(event, PersonRoleChanged) else event.act
+    entry = TrailEntry(at=at, by=event.by, act=act, person=event.person)
     trail = (*stored.trail, entry)[-TRAIL:]
-    if event.act in ("added", "invited"):
+    if isinstance(event, PersonRoleChanged):
+        if known is not None:
+            people[event.person] = msgspec.structs.replace(known, role=event.role)
+    elif event.act in ("added", "invited"):
         people[event.person] = StoredPerson(
             id=event.person,
             name=event.name or event.person,
@@ -275,6 +316,6 @@ def fold_person(
     return StoredPeople(people=people, trail=trail)
 
 
-PEOPLE: LogFormat[PersonChanged, StoredPeople] = LogFormat(
-    name="people", events=(PersonChanged,), empty=StoredPeople(), fold=fold_person
+PEOPLE: LogFormat[PeopleEvent, StoredPeople] = LogFormat(
+    name="people", events=(PersonChanged, PersonRoleChanged), empty=StoredPeople(), fold=fold_person
 )

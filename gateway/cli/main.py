@@ -553,6 +553,17 @@ def disable_person(person: str, undo: bool, home: Path | None) -> None:
     end(lambda: commands.disable(invocation(existing_home(home), None), person, enable=undo))
 
 
+@people.command("role")
+@click.argument("person")
+@click.argument("role", type=click.Choice(["member", "guest"]))
+@home_option
+def change_role(person: str, role: Role, home: Path | None) -> None:
+    """Make PERSON a member or a guest, for the tool calls from now on."""
+    from gateway.cli.people import people_commands as commands
+
+    end(lambda: commands.change_role(invocation(existing_home(home), None), person, role))
+
+
 @people.command("remove")
 @click.argument("person")
 @home_option

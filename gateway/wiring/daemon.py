@@ -248,6 +248,7 @@ class Daemon:
             *(asyncio.create_task(each.run()) for each in self._handovers(gateway, services)),
             asyncio.create_task(services.uploads.sweep(gateway.store)),
             *(asyncio.create_task(each.run()) for each in self._retention(gateway)),
+            *([asyncio.create_task(gateway.people.follow())] if gateway.people.shared else []),
             asyncio.create_task(
                 reloading.run(
                     admit=lambda config: self._admit(config, services.access),

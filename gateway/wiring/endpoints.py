@@ -287,6 +287,7 @@ def console_endpoints(
         Endpoint("POST", PERSON + "/token", owner_only(_later(lambda: of.people.replace_token))),
         Endpoint("POST", PERSON + "/disable", owner_only(_later(lambda: of.people.disable))),
         Endpoint("POST", PERSON + "/enable", owner_only(_later(lambda: of.people.enable))),
+        Endpoint("POST", PERSON + "/role", owner_only(_later(lambda: of.people.change_role))),
         Endpoint("DELETE", PERSON, owner_only(_later(lambda: of.people.remove))),
         Endpoint("GET", "/api/sign-ins", _later(lambda: of.sign_ins.listed)),
         Endpoint("DELETE", "/api/sign-ins", _later(lambda: of.sign_ins.end_others)),

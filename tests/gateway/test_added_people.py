@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.gateway.gateways import TOKEN, Gateway, gateway
+from tests.servers.postgres_server import postgres_server
+from tests.waiting import deadline
 
 BEN = "ben-token-0123456789-abcdefg"
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    """The URL of an empty database."""
+    url = postgres_server().database()
+    yield url
+    postgres_server().drop(url)
 
 
 async def call(g: Gateway, method: str, path: str, body: Any = None, token: str = TOKEN) -> tuple[int, Any]:
@@ -98,6 +108,7 @@ async def test_an_id_that_is_taken_or_not_valid_is_refused(tmp_path: Path, id_: 
 async def test_only_the_owner_changes_people_and_all_of_it_stands_in_the_trail(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         token = await added(g)
+        assert (await call(g, "POST", "/api/people/ana/role", {"role": "member"}, token=token))[0] == 403
         for method, path in (
             ("GET", "/api/people"),
             ("POST", "/api/people"),
@@ -132,6 +143,43 @@ async def test_for_a_guest_only_tools_run_that_read(tmp_path: Path, role: str) -
         await client.until_event("turn_ended")
     assert ("for guests only tools run that read" in returned["output"]) is (role == "guest")
     assert any((tmp_path / "workspace").rglob("x.md")) is (role == "member")
+
+
+async def test_a_changed_role_counts_from_the_next_call_on_and_after_a_restart(tmp_path: Path) -> None:
+    script: list[dict[str, Any]] = [
+        {"text": "", "calls": [{"tool": "write", "arguments": {"path": "x.md", "content": "x"}}]},
+        {"text": "Done."},
+    ]
+    async with gateway(tmp_path, script=script) as g:
+        token = await added(g, role="member")
+        assert (await call(g, "POST", "/api/people/ana/role", {"role": "guest"}))[0] == 200
+        for body, status in (({"role": "owner"}, 400), ({}, 400), ("guest", 400)):
+            assert (await call(g, "POST", "/api/people/ana/role", body))[0] == status
+        assert (await call(g, "POST", "/api/people/nobody/role", {"role": "guest"}))[0] == 400
+        client = await g.connect(token)
+        await client.send("Write it.")
+        assert "for guests only tools run that read" in (await client.until_event("tool_returned"))["output"]
+    async with gateway(tmp_path) as g:
+        _, listed = await call(g, "GET", "/api/people")
+    assert [each["role"] for each in listed["people"]] == ["owner", "guest"]
+    assert [each["act"] for each in listed["trail"]] == ["added", "role_changed"]
+
+
+async def test_other_gateways_of_a_database_learn_of_changes(tmp_path: Path, database: str) -> None:
+    shared = {"store.kind": "postgres", "store.url": database}
+    async with gateway(tmp_path / "a", settings=shared) as one, gateway(tmp_path / "b", settings=shared) as other:
+        token = await added(one)
+
+        async def is_admitted() -> bool:
+            return (await call(other, "GET", "/api/sign-ins", token=token))[0] == 200
+
+        async with deadline():
+            while not await is_admitted():
+                pass
+        client = await other.connect(token)
+        await call(one, "POST", "/api/people/ana/disable")
+        assert await client.closed() == 4401
+        assert not await is_admitted()
 
 
 async def test_a_person_of_the_log_does_not_reach_another_ones_conversations(tmp_path: Path) -> None:

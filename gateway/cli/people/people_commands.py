@@ -68,6 +68,13 @@ def disable(call: Invocation, person: str, *, enable: bool) -> int:
     return SUCCESS
 
 
+def change_role(call: Invocation, person: str, role: Role) -> int:
+    """Give a person another role."""
+    ask(call, "POST", f"{_place(person)}/role", _Made, msgspec.json.encode({"role": role}))
+    call.out.write(f"{one_line(person, 40)} is a {role} from now on.\n")
+    return SUCCESS
+
+
 def remove(call: Invocation, person: str) -> int:
     """Remove a person."""
     ask(call, "DELETE", _place(person), _Made)

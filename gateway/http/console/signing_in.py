@@ -218,6 +218,12 @@ class NewPerson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     invite: bool = False
 
 
+class NewRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a request to change a role."""
+
+    role: Role
+
+
 class PeopleEndpoints:
     """The endpoints with which the owner adds, disables and removes people, and reads who did so."""
 
@@ -277,6 +283,17 @@ class PeopleEndpoints:
     async def enable(self, request: web.Request, admission: Admission) -> web.Response:
         """Admit a disabled person again."""
         return await _made("", self._people.disable(request.match_info["person"], admission.person.id, enable=True))
+
+    async def change_role(self, request: web.Request, admission: Admission) -> web.Response:
+        """Give a person another role."""
+        try:
+            body = await read_body(request, SHOWN_BYTES, SIGN_IN_SECONDS)
+            new = msgspec.json.decode(body or b"{}", type=NewRole)
+        except BodyRefused as refused:
+            return refused.response
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            return refusal(400, "bad_request", f"{str(error)[:200]}.")
+        return await _made("", self._people.change_role(request.match_info["person"], new.role, admission.person.id))
 
     async def remove(self, request: web.Request, admission: Admission) -> web.Response:
         """Remove a person; their conversations remain."""
