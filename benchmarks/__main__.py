@@ -105,6 +105,7 @@ def _arguments() -> tuple[list[str], Setting]:
     parser.add_argument(
         "--part", action="append", choices=list(cluster.PARTS), dest="cluster_parts", help="a part of cluster (default: all)"
     )
+    parser.add_argument("--before", default="", help="the commit that the part upgrade begins with")
     parser.add_argument("--figures", type=Path, help="a file to which cluster adds its progress and figures as it goes")
     for field in msgspec.structs.fields(Setting):
         if field.type == "int" or field.type is int:

@@ -7,6 +7,7 @@
 - `failover`: the primary is killed with all its processes, the standby is promoted, and the former primary joins as standby.
 - `restart`: a gateway is stopped as a service manager does, and started again.
 - `sleep`: the same as `freeze` for 10 s.
+- `upgrade`: the same as `rolling`, from another version to this one, which run side by side for some seconds.
 - `rolling`: all gateways are restarted, each when the one before is ready.
 - `door`: connections of clients to a gateway are reset, halved or paused.
 """
@@ -23,12 +24,16 @@ import psycopg
 
 from benchmarks.cluster.gateways import Cluster, Gateway
 from benchmarks.cluster.tcp_proxy import Passage
+from benchmarks.process import ROOT
 
 DEAD_SECONDS = (4.0, 10.0)
 """How long a gateway is frozen or cut off: long enough to be declared dead."""
 
 SLEEP_SECONDS = (10.0, 10.0)
 """How long a gateway is frozen that wakes up and finds itself dead."""
+
+BESIDE_SECONDS = 8.0
+"""How long two versions run side by side before the next gateway is upgraded."""
 
 DATABASE_SECONDS = (0.5, 2.0)
 DOWN_SECONDS = (0.0, 2.0)
@@ -72,6 +77,7 @@ class Faults:
             "door": self._door,
             "sleep": self._sleep,
             "rolling": self._rolling,
+            "upgrade": self._upgrade,
         }
 
     @property
@@ -149,6 +155,14 @@ class Faults:
         for gateway in self._cluster.gateways:
             await self._restarted(gateway)
             await gateway.ready()
+        return "all", 0.0
+
+    async def _upgrade(self) -> tuple[str, float]:
+        for gateway in self._cluster.gateways:
+            gateway.root = ROOT
+            await self._restarted(gateway)
+            await gateway.ready()
+            await asyncio.sleep(BESIDE_SECONDS)
         return "all", 0.0
 
     async def _restart(self) -> tuple[str, float]:

@@ -50,6 +50,8 @@ class Gateway:
         self.door = TcpProxy(self.port)
         self.starts = 0
         self.frozen = False
+        self.root = ROOT
+        """Where the program is that the next start runs."""
         self._environment = environment
         self._hosts = hosts
         self._process: asyncio.subprocess.Process | None = None
@@ -82,6 +84,7 @@ class Gateway:
         options = f"host={hosts}&port={ports}&application_name={self.name}.{self.starts}"
         environment = {
             **self._environment,
+            "PYTHONPATH": f"{self.root}{os.pathsep}{self._environment['PYTHONPATH']}",
             "DATABASE_URL": f"postgresql://postgres@/{DATABASE}?{options}",
             "EXUVIA__GATEWAY__ALLOWED_HOSTS": json.dumps([f"127.0.0.1:{self.door.port}", *self._hosts]),
         }
@@ -89,7 +92,7 @@ class Gateway:
         with self.log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *["setpriv", "--pdeathsig", "KILL", *command],
-                cwd=ROOT,
+                cwd=self.root,
                 env=environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
@@ -162,6 +165,7 @@ class Cluster:
         settings: Further environment variables of the gateways.
         module: What Python runs instead of `exuvia`.
         address: The address of a balancer in front of the gateways.
+        root: Where the program is that the gateways run first.
     """
 
     def __init__(
@@ -174,6 +178,7 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         module: str = "exuvia",
         address: str = "",
+        root: Path = ROOT,
     ) -> None:
         self.pair = pair
         self.folder = folder
@@ -183,6 +188,7 @@ class Cluster:
         self._settings = dict(settings or {})
         self._hosts = [address] if address else []
         self._module = module
+        self._root = root
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -194,6 +200,7 @@ class Cluster:
             for number in range(1, self._count + 1):
                 links = {name: await self._proxy(TcpProxy(self.pair.socket(name))) for name in NAMES}
                 gateway = Gateway(f"gw{number}", self.folder, links, environment, self._hosts)
+                gateway.root = self._root
                 await self._proxy(gateway.door)
                 self.gateways.append(gateway)
                 await self.start(gateway)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
+import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import traceback
@@ -21,6 +24,7 @@ from benchmarks.cluster.namespaces import refuse_default_route
 from benchmarks.cluster.postgres_pair import PostgresPair
 from benchmarks.cluster.run import Outcome, Plan, Run, script
 from benchmarks.figures import Figure, figure, table
+from benchmarks.process import ROOT
 from benchmarks.setting import Setting
 
 KINDS = ("kill", "freeze", "database", "link", "failover", "restart", "door")
@@ -31,7 +35,7 @@ PROGRESS_SECONDS = 30.0
 """Seconds between two lines about a run."""
 
 TRIAL_PERSONS = 12
-KILL_SECONDS, SLEEP_SECONDS, ROUND_SECONDS = 7.0, 16.0, 25.0
+KILL_SECONDS, SLEEP_SECONDS, ROUND_SECONDS, UPGRADE_SECONDS = 7.0, 16.0, 25.0, 70.0
 """Seconds from one fault to the next, with the time in which all is as before."""
 
 
@@ -128,13 +132,31 @@ async def wakes(folder: Path, setting: Setting) -> list[Figure]:
 async def rolling(folder: Path, setting: Setting) -> list[Figure]:
     """Restart all gateways one after the other, under load."""
     outcome = await _run(folder, setting, _trial("rolling", setting.cluster_rounds, ROUND_SECONDS))
+    return _restart_figures("rolling restart", outcome)
+
+
+async def upgrade(folder: Path, setting: Setting) -> list[Figure]:
+    """Start gateways of the version before, and upgrade one after the other under load; the first migrates the tables."""
+    before = setting.before or _git("log", "-1", "--format=%h^", "--", "sessions/postgres/schema.py").decode().strip()
+    root = folder / "before"
+    with tarfile.open(fileobj=io.BytesIO(_git("archive", before))) as archive:
+        archive.extractall(root, filter="data")
+    outcome = await _run(folder, setting, _trial("upgrade", 1, UPGRADE_SECONDS), root)
+    return _restart_figures(f"upgrade from {before}", outcome)
+
+
+def _git(*arguments: str) -> bytes:
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True).stdout
+
+
+def _restart_figures(part: str, outcome: Outcome) -> list[Figure]:
     closed = sum(count for reason, count in outcome.closed.items() if reason.startswith("closed with 1012"))
     other = Counter({reason: count for reason, count in outcome.closed.items() if not reason.startswith("closed with 1012")})
     other.update(outcome.refused)
     other.update({reason: count for reason, count in outcome.unreached.items() if reason.startswith("subscribe")})
     told = ", ".join(f"{count} {reason}" for reason, count in other.items()) or "none"
     return [
-        *_figures("rolling restart", outcome),
+        *_figures(part, outcome),
         figure("cluster", "connections closed with 1012 and resumed", "", [closed]),
         figure("cluster", f"other errors: {told}", "", [other.total()], **_bar(0, other.total())),
     ]
@@ -145,6 +167,7 @@ PARTS: dict[str, Callable[[Path, Setting], Coroutine[Any, Any, list[Figure]]]] =
     "takeovers": takeovers,
     "wakes": wakes,
     "rolling": rolling,
+    "upgrade": upgrade,
     "latency": latency,
     "throughput": throughput,
 }
@@ -157,12 +180,13 @@ def _trial(kind: str, count: int, seconds: float) -> Plan:
     return Plan(messages=round(whole / 2) * TRIAL_PERSONS, seconds=whole, persons=TRIAL_PERSONS, faults=count, kinds=[kind])
 
 
-async def _run(folder: Path, setting: Setting, plan: Plan) -> Outcome:
+async def _run(folder: Path, setting: Setting, plan: Plan, root: Path = ROOT) -> Outcome:
     """Run a plan; SIGINT and SIGTERM cut it short, and what was sent until then is checked."""
     note, loop = _notes(setting.figures), asyncio.get_running_loop()
     with PostgresPair() as pair:
         pair.create_database(DATABASE)
-        async with Cluster(pair, folder, GATEWAYS, script=script(plan.messages // plan.persons * 2)) as cluster:
+        lines = script(plan.messages // plan.persons * 2)
+        async with Cluster(pair, folder, GATEWAYS, script=lines, root=root) as cluster:
             run = Run(cluster, plan)
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, run.cut)

@@ -316,6 +316,11 @@ class Connection:
         elif not self._closed:
             self._relaying().follow(key, sent)
 
+    @property
+    def _can_leave(self) -> bool:
+        """True if another gateway can answer what this one takes."""
+        return self._relayed or self._services.links is not None
+
     def _relaying(self) -> KeyRelay:
         if self._relay is None:
             assert self._services.links is not None, "only a cluster has other owners"
@@ -362,8 +367,8 @@ class Connection:
         typed = parse_command(frame.text)
         if frame.attachments and typed is not None:
             raise FrameRefused("bad_request", "A command takes no attachments.")
-        if (reason := self._services.readiness.refuses) is not None and not (self._relayed and isinstance(reason, Busy)):
-            raise reason  # what is relayed to a gateway that stops is taken, and answered by the next owner
+        if (reason := self._services.readiness.refuses) is not None and not (self._can_leave and isinstance(reason, Busy)):
+            raise reason  # what a gateway takes that stops is answered by the next owner, if there are others
         attachments = await self._services.uploads.store(self._person, frame.attachments)
         chat = await self._services.switchboard.chat(self._person, frame.session, create=True)
         assert chat is not None

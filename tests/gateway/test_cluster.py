@@ -23,6 +23,7 @@ from gateway.auth.relay_tokens import RelayTokens
 from gateway.cli.main import cli
 from gateway.conversations.routing import switchboard
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.support.errors import Busy
 from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process, install_tool
 from tests.gateway.gateways import TOKEN, Client, gateway
 from tests.servers.postgres_server import postgres_server
@@ -243,6 +244,23 @@ async def test_a_gateway_that_stops_hands_over_and_its_clients_go_on_elsewhere(
         seen = [event["seq"] for _, event in relayed.events()]
         assert seen == list(range(1, seen[-1] + 1))
         assert all(frame["type"] != "error" for each in (direct, relayed, elsewhere) for frame in each.frames)
+
+
+async def test_a_message_to_a_gateway_of_a_cluster_that_begins_to_stop_is_taken_and_answered_by_the_next_owner(
+    url: str, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    settings = {"store.kind": "postgres", "store.url": url}
+    async with gateway(tmp_path / "stopping", settings=settings) as stopping, gateways(url, tmp_path, 1) as (other,):
+        client = await stopping.connect()
+        stopping.daemon.readiness.stop(Busy("The gateway is stopping; try again in a moment."))
+        for session in ("main", "main", "new"):
+            taken = await client.until_answered(await client.send("hello", session=session))
+            assert taken["type"] == "accepted", taken
+        stopping.daemon.stop()
+        assert await client.closed() == 1012
+        elsewhere = await other.connect(http)
+        await elsewhere.say("subscribe", session="main", after=0)
+        await elsewhere.until_event("turn_ended")
 
 
 async def test_requests_about_a_conversation_are_answered_by_the_gateway_that_has_it(
