@@ -877,6 +877,18 @@ def test_a_compacted_log_has_the_same_state(rule: Rule, policy: str, steps: list
     assert again == {id_: replace(each, made=replace(each.made, handed=0)) for id_, each in simulation.known.items()}
 
 
+def test_a_reminder_that_waits_stays_in_a_compacted_log() -> None:
+    simulation = Simulation(Once("2026-10-24T20:00:01Z"), datetime(2026, 10, 24, 20, 0, tzinfo=UTC), "once", reminder=True)
+    simulation.now += timedelta(seconds=1)
+    simulation.round(1)
+    assert simulation.known["s"].due
+    folded: Known = {}
+    for number, line in enumerate(compacted_lines(simulation.known), start=1):
+        event = msgspec.json.decode(line, type=ScheduleEvent)
+        folded = fold_schedule(folded, event, seq=number, at=json.loads(line)["at"], turn=None, size=len(line))
+    assert folded == simulation.known
+
+
 async def test_a_long_log_is_compacted_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedules_module, "LONG_LOG", 20)
     monkeypatch.setattr(schedules_module, "PER_SCHEDULE", 2)

@@ -266,7 +266,9 @@ def compacted_lines(known: Known) -> Iterator[bytes]:
 def _events_of(schedule: Schedule) -> Iterator[ScheduleEvent]:
     """Yield what a schedule is made of: how it was set, the last occurrence that was handled, and what waits."""
     yield msgspec.structs.replace(schedule.made, handed=schedule.handed)
-    if schedule.missed or schedule.last > _before_first(schedule.made.rule, schedule.at):
+    # What waits says when it was due; a single occurrence would be taken for missed, and the schedule for done.
+    waits = bool(schedule.due) and isinstance(schedule.made.rule, Once)
+    if not waits and (schedule.missed or schedule.last > _before_first(schedule.made.rule, schedule.at)):
         first, reason = schedule.last, "Earlier occurrences are no longer in the log."
         yield OccurrenceMissed(schedule=schedule.id, first=first, last=first, count=schedule.missed, reason=reason)
     if schedule.paused:
