@@ -150,4 +150,4 @@ def test_what_a_made_up_word_is_near_to_is_little_and_the_seeds_examples_are_fou
         }
         assert len(texts_found("zzzqqq", fusion="openclaw")) <= 2
         assert [texts_found(question) for question in ("zzzqqq", "Where is my passport?", "Fix the router!")] == [[], [], []]
-        assert texts_found("cat") == ["The cat is called Mia.", "The code of the door is 4711."]
+        assert texts_found("cat") == ["The cat is called Mia."]

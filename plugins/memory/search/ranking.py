@@ -18,8 +18,9 @@ from plugins.memory.search.fusion import fuse
 POOL = 4
 """Candidates per result from which diversity chooses."""
 
-ALIKE = 0.5
-"""Jaccard index up to which texts are no near-duplicates: sections about a subject share many words, and each may answer."""
+ALIKE = 0.8
+"""Jaccard index up to which texts are no near-duplicates: sections about a subject share many words, functions of a program
+even more, and each may answer."""
 
 
 def rank(candidates: Sequence[Candidate], rules: Rules, today: date) -> list[Ranked]:

@@ -28,7 +28,7 @@ COVERED = 0.6
 RELATIVE = 0.3
 """Minimum evidence of a result relative to the largest of the candidates."""
 
-AROUND_IT = 1 / 3
+AROUND_IT = 0.4
 """The weight of words around a result, relative to its own words."""
 
 SHARE, MANY = 0.15, 3

@@ -18,25 +18,29 @@ from plugins.memory.search.candidates import Candidate, Part, Rules, min_max
 # In the order in which `measured` computes them: the weights among turns, and among sections.
 WEIGHTS: Mapping[str, tuple[float, float]] = {
     # Its own vector, on a scale from the worst of the candidates to the best.
-    "meaning": (1.7, 10.0),
+    "meaning": (3.0, 10.0),
     # Its own bm25, on a scale up to the best, times the largest part of the question that any candidate has.
-    "words": (4.5, 5.5),
-    # How much of the question it has together with the two chunks before it and the one after, also in related words: an
-    # answer does not repeat the question's words.
-    "words around it": (4.4, 0.6),
+    "words": (5.0, 5.5),
+    # How much of the question it and the chunks around it have, less with each step away, also in related words: an answer
+    # does not repeat the question's words.
+    "words around it": (10.0, 0.3),
+    # The mean meaning of the two chunks before it, itself and the one after.
+    "meaning around it": (7.0, 1.5),
+    # How much of the question the chunk before it has, if that asks something.
+    "answers": (4.0, 0.0),
     # The mean of its note's three best chunks, by their own meaning and words: the note is about the question.
-    "its note": (6.2, 5.5),
-    "named": (4.0, 0.0),
+    "its note": (3.5, 5.5),
+    "named": (4.3, 0.0),
     # A long turn tells more than a short one.
-    "length": (1.9, 0.0),
-    "dated": (2.6, 3.0),
+    "length": (3.4, 0.0),
+    "dated": (4.5, 3.0),
     # A question when something was is answered by a turn that contains a time.
-    "tells when": (1.8, 0.0),
+    "tells when": (3.4, 0.0),
     # A question answers nothing, and a list of questions, such as the contents of an FAQ, even less.
-    "states": (3.0, 6.0),
+    "states": (1.5, 6.0),
 }
 
-MEANING, AROUND = "meaning", "words around it"
+MEANING, AROUND, MEANING_AROUND = "meaning", "words around it", "meaning around it"
 
 TURN, SECTION = 150.0, 256.0
 """Median length in bytes of candidates or of turns in them: up to TURN they count as turns, from SECTION as sections."""
@@ -50,13 +54,11 @@ QUESTIONS = 6
 CHANCE, AGREEMENT = 0.2, 0.33
 """Correlation of cosines with the question's words: up to CHANCE vectors do not count, from AGREEMENT they count fully."""
 
-INSTEAD = 3.0
-"""Weight of words per weight that vectors lose."""
+FADING = 0.8
+"""What the question's words are worth in the next chunk, relative to this one; and again for each further step."""
 
-BEHIND, AHEAD = 2, 1
-"""The number of chunks before and after one that are searched for the question's words."""
-
-_NEIGHBOURS = tuple(away for away in range(-BEHIND, AHEAD + 1) if away)
+_NEIGHBOURS = (-2, -1, 1)
+"""Distances of the chunks whose meaning counts for "meaning around it"."""
 
 LEAST = 0.25
 """Minimum weight of keywords besides vectors, even if no candidate has an exact match: one may have an inflected form."""
@@ -122,8 +124,12 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
     largest = max(each.keywords for each in candidates) or 1.0
     meaning = {each.key: value for each, value in zip(candidates, min_max(meant), strict=True)}
     words = {each.key: trust * each.keywords / largest for each in candidates}
-    notes = _notes(candidates, {key: (vectors * meaning[key] + words[key]) / (1 + vectors) for key in words})
+    relied = vectors * rules.meaning
+    notes = _notes(candidates, {key: (relied * meaning[key] + words[key]) / (1 + relied) for key in words})
+    own = {each.key: min(1.0, math.fsum(each.closest)) for each in candidates}
     around = _around(candidates)
+    meant_around = _meant_around(candidates, meaning)
+    there = {each.key: each for each in candidates}
     known = [(name, at, weights[name]) for at, name in enumerate(WEIGHTS) if name in weights]
     parts = {}
     for each, length in zip(candidates, lengths, strict=True):
@@ -131,6 +137,8 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
             meaning[each.key],
             words[each.key],
             around[each.key],
+            meant_around[each.key],
+            own[each.key - 1] if _beside(there, each, -1) and there[each.key - 1].asks else 0.0,
             notes[each.note],
             float(each.named),
             _between(length, SHORTEST, LONGEST),
@@ -156,10 +164,10 @@ def _weights(meaning: float, vectors: float, sections: float) -> dict[str, float
         sections: 0 if the candidates are turns, 1 if they are sections.
     """
     told = {name: turn + (section - turn) * sections for name, (turn, section) in WEIGHTS.items()}
-    told["words"] += INSTEAD * sections * (1 - vectors) * WEIGHTS[MEANING][1]
-    told[MEANING] *= meaning * vectors
-    if not meaning:
-        del told[MEANING]
+    for part in (MEANING, MEANING_AROUND):
+        told[part] *= meaning * vectors
+        if not meaning:
+            del told[part]
     whole = sum(told.values())
     return {name: weight / whole for name, weight in told.items()}
 
@@ -198,12 +206,34 @@ def _notes(candidates: Sequence[Candidate], own: Mapping[int, float]) -> dict[st
 
 
 def _around(candidates: Sequence[Candidate]) -> dict[int, float]:
-    """Return the share of the question's words, or of related ones, in each candidate and its neighbours, by key."""
+    """Return the share of the question's words, or of related ones, in each candidate and those around it, by key.
+
+    A word counts `FADING` to the power of its distance in chunks, where it is closest.
+    """
+    there = {each.key: each for each in candidates}
+    upwards, downwards = _faded(there, -1), _faded(there, 1)
+    return {key: min(1.0, math.fsum(map(max, upwards[key], downwards[key]))) for key in there}
+
+
+def _faded(there: Mapping[int, Candidate], towards: int) -> dict[int, Sequence[float]]:
+    """Return for each candidate the closeness of each word in it, or in those on one side of it, which count less."""
+    found: dict[int, Sequence[float]] = {}
+    for key in sorted(there, reverse=towards > 0):
+        one = there[key]
+        if _beside(there, one, towards):
+            found[key] = [max(own, FADING * other) for own, other in zip(one.closest, found[key + towards], strict=True)]
+        else:
+            found[key] = one.closest
+    return found
+
+
+def _meant_around(candidates: Sequence[Candidate], meaning: Mapping[int, float]) -> dict[int, float]:
+    """Return the mean `meaning` of each candidate and its neighbours, by key."""
     there = {each.key: each for each in candidates}
     found = {}
     for each in candidates:
-        near = [each.closest, *(there[each.key + away].closest for away in _NEIGHBOURS if _beside(there, each, away))]
-        found[each.key] = min(1.0, math.fsum(map(max, zip(*near, strict=True))))
+        near = [each.key, *(each.key + away for away in _NEIGHBOURS if _beside(there, each, away))]
+        found[each.key] = sum([meaning[key] for key in near]) / len(near)
     return found
 
 
