@@ -3,7 +3,7 @@ that were recalled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -14,6 +14,12 @@ SHORTEST = 12
 
 MOST = 256
 """The number of texts that are looked for, the longest ones: each costs a search of all journals."""
+
+FEW = 8
+"""The number of texts that are looked for one by one: for more, a sample of each line is looked at first."""
+
+LONGEST_BEGINNING = 64
+"""Bytes of the beginnings of texts that a sample is compared with."""
 
 _TEXT_FIELDS = frozenset(
     {"answer", "arguments", "checks", "content", "description", "detail", "diff", "failed", "focus", "headings", "kept"}
@@ -39,9 +45,12 @@ class TextScrubber:
         self.texts = sorted((each for each in found if len(each) >= SHORTEST), key=len, reverse=True)[:MOST]
         self._forms = [form for text in self.texts for form in _forms(text)]
         self._bytes = [msgspec.json.encode(form)[1:-1] for form in self._forms]
+        self._sample = _Sample(self._bytes) if len(self._bytes) > FEW else None
 
     def is_in(self, line: bytes) -> bool:
         """Return True if a line has one of the texts."""
+        if self._sample is not None and not self._sample.may_have(line):
+            return False
         return any(each in line for each in self._bytes)
 
     def __call__(self, line: bytes) -> bytes:
@@ -72,6 +81,26 @@ class TextScrubber:
         if isinstance(value, dict):
             return {name: self._without(item, name, has_text) for name, item in value.items()}
         return value
+
+
+class _Sample:
+    """A test of a line that costs the same for any number of texts.
+
+    A line with a text has the beginning of it, as long as the shortest of the texts. Of each such beginning, all pieces of
+    half the length are known. So one of the pieces of a line at regular distances is among them, if the distance is as long
+    as the other half.
+    """
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        beginning = min(LONGEST_BEGINNING, *map(len, texts))
+        self._size = beginning // 2
+        self._step = beginning - self._size + 1
+        self._pieces = {text[at : at + self._size] for text in texts for at in range(self._step)}
+
+    def may_have(self, line: bytes) -> bool:
+        """Return False if a line certainly has none of the texts."""
+        size = self._size
+        return not self._pieces.isdisjoint([line[at : at + size] for at in range(0, len(line), self._step)])
 
 
 def _is_of_plugin(field: str) -> bool:
