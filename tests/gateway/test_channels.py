@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -187,6 +188,28 @@ async def test_each_thread_of_a_chat_is_a_conversation_of_its_own(tmp_path: Path
             answer = await elsewhere.until_heard(text=f"text {number}")
             assert answer.get("thread", "") == place.get("thread", "")
     assert len(g.journals()) == 4
+
+
+async def test_a_subagent_of_a_group_is_told_nothing_private_and_its_result_goes_to_the_group(
+    tmp_path: Path, elsewhere: Elsewhere
+) -> None:
+    workspace = tmp_path / "home" / "workspace"
+    workspace.mkdir(parents=True)
+    (workspace / "MEMORY.md").write_text("The code of the safe is 4711.\n")
+    async with serving(tmp_path / "home", elsewhere) as g:
+        await elsewhere.say("/spawn Count the safes.", sender="mallory", group=True)
+        await elsewhere.until_heard(no="1")
+        await elsewhere.say("/spawn Count the cups.", id_="2", group=True)
+        await until_noted(g, "child_ended")
+        await until_noted(g, "reply_delivered", 2)  # of the command, and of the turn with the result
+        (started,) = [line for line in lines_of(g) if line["kind"] == "child_started"]
+        assert (started["task"], started["chat"], started["reply_to"]) == ("Count the cups.", "group", "kitchen")
+        (result,) = [line for line in lines_of(g) if line.get("id", "").startswith("child:")]
+        assert (result["chat"], result["channel"], result["reply_to"]) == ("group", "lines", "kitchen")
+        (child,) = [lines for lines in g.journals().values() if lines[0]["key"] == started["child"]]
+        assert [line["chat"] for line in child if line["kind"] == "message_received"] == ["group"]
+        assert "4711" not in json.dumps(child)
+    assert [each["room"] for each in await elsewhere.rest()] == ["kitchen", "kitchen"]
 
 
 async def test_a_message_of_a_group_to_somebody_else_is_ignored(tmp_path: Path, elsewhere: Elsewhere) -> None:

@@ -62,6 +62,14 @@ export const GROUPS = [
     ],
   },
   {
+    id: "agents",
+    icon: "subagent",
+    title: t("Agents"),
+    about: t("Agents besides main, each with a workspace, a memory and tools of its own. Which one answers where is said by [[routes]] in config.toml: lists of tables are edited there, and “exuvia route explain” tells what they do."),
+    keys: ["agents", "routes"],
+    sections: [{ section: "agents", add: t("Add an agent"), name: t("Name of the agent"), none: t("No other agents yet: main answers everywhere.") }],
+  },
+  {
     id: "channels",
     icon: "send",
     title: t("Channels"),
