@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
@@ -48,6 +49,7 @@ from sessions.store.protocols import Lines
 from sessions.store.reading import StoredLog
 from tests.gateway.gateways import TOKEN, gateway
 from tests.gateway.test_erasures import exuvia
+from tests.servers.postgres_server import postgres_server
 from tests.waiting import until
 
 
@@ -295,6 +297,35 @@ async def test_an_erasure_of_a_person_that_was_interrupted_is_finished_by_the_ne
         finished = f'"kind":"erasure_finished","erasure":"{order.erasure}"'.encode()
         await until(lambda: finished in home.deletions.read_bytes())
     check_person_is_gone(home)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """An empty database."""
+    url = postgres_server().database()
+    yield url
+    postgres_server().drop(url)
+
+
+async def test_everything_of_a_person_is_erased_from_a_database_and_what_is_backed_up_verifies(
+    tmp_path: Path, url: str
+) -> None:
+    home = await a_home(tmp_path / "home")
+    write_person(home)
+    copied = await asyncio.to_thread(exuvia, "store", "copy", "--from", home.root, "--to", url)
+    assert copied.returncode == 0, copied.stdout
+    for log in [*home.root.rglob("*.jsonl"), *home.root.rglob("memory.sqlite*")]:
+        log.unlink()
+    shutil.rmtree(home.attachments)
+    home.config.write_text(f'[agent]\nmodel = "scripted:echo"\n[store]\nkind = "postgres"\nurl = "{url}"\n')
+    erased = await asyncio.to_thread(exuvia, "erase", "person", PERSON, "--home", home.root, "--yes")
+    assert erased.returncode == 0, erased.stderr
+    backed = await asyncio.to_thread(exuvia, "backup", tmp_path / "backup", "--home", home.root, "--secrets")
+    assert backed.returncode == 0, backed.stderr
+    again = Home(tmp_path / "again")
+    restored = await asyncio.to_thread(exuvia, "restore", tmp_path / "backup", "--home", again.root)
+    assert restored.returncode == 0, restored.stderr
+    check_person_is_gone(again)
 
 
 async def test_a_backup_has_nothing_of_a_person_who_was_erased_after_it(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ def test_a_text_is_found_at_any_place_of_a_line(texts: list[str], chosen: int, b
     assert scrubber.is_in(line) == any(text.encode() in line for text in scrubber.texts)
 
 
-def test_a_line_without_the_texts_is_not_searched_for_each_of_them() -> None:
+def test_only_a_line_that_may_have_a_text_is_searched_for_each_of_them() -> None:
     texts = [f"{number} words about crabs and their shells" for number in range(FEW + 1)]
     scrubber = TextScrubber(texts)
     assert scrubber._sample is not None
     assert not scrubber._sample.may_have(b'{"text":"something else altogether, as long as you like"}\n' * 10)
-    assert scrubber.is_in(f'{{"text":"so {texts[3]}"}}'.encode())
+    assert all(scrubber.is_in(b" " * shift + texts[3].encode()) for shift in range(100))
