@@ -122,9 +122,26 @@ class Access:
         if cookie is None or not self._is_from_own_page(request):
             return None
         try:
-            return self.admit_by_cookie(cookie)
+            admission = self.admit_by_cookie(cookie)
         except NotAuthorized:
             return None
+        named = self.named_by_proxy(request)
+        return admission if named is None or named == admission.person.id else None
+
+    def named_by_proxy(self, request: web.Request) -> str | None:
+        """Return the person whom the reverse proxy of `[sign_in]` names in a request of one of our own pages, empty for a
+        login that is nobody's; None if it names nobody."""
+        header = self._people.proxy_header
+        if header is None or (person := header.person(request)) is None or not self._is_from_own_page(request):
+            return None
+        return person if person in self._people.keys else ""
+
+    def is_https(self, request: web.Request) -> bool:
+        """Return True if the browser has made this request of one of our own pages over TLS, which a proxy may terminate."""
+        if request.headers.get("Origin", "").startswith("https:"):
+            return True
+        header = self._people.proxy_header
+        return header is not None and header.person(request) is not None and header.is_https(request)
 
     def _is_from_own_page(self, request: web.Request) -> bool:
         """Return True if the browser reports that one of our pages made the request. Only reads may lack an `Origin`."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gateway.auth.people_log import StoredPerson, sha256_of
+from gateway.auth.proxy_header import ProxyHeader, proxy_header_of
 from gateway.auth.signed_tokens import SignedToken, signing_key
 from gateway.auth.token import HOW_TO_GENERATE, token_weakness
 from gateway.support.errors import ConfigRefused
@@ -55,7 +56,10 @@ class People:
         tokens: Iterable[tuple[Secret, Person]],
         programs: Mapping[bytes, ProgramGrant] | None = None,
         stored: Iterable[StoredPerson] = (),
+        proxy_header: ProxyHeader | None = None,
     ) -> None:
+        self.proxy_header = proxy_header
+        """How a reverse proxy names people; None if none does."""
         known = [(token.reveal(), person) for token, person in tokens]
         self._by_digest = {token_digest(token): person for token, person in known}
         self._admitted = dict(self._by_digest)
@@ -122,7 +126,12 @@ def people_of(config: Config, owner: Secret, stored: Iterable[StoredPerson] = ()
         if keys.token is not None:
             tokens[person] = keys.token
     programs = _programs(config, frozenset(token_digest(token.reveal()) for token in tokens.values()))
-    return People(((token, Person(person, names[person])) for person, token in tokens.items()), programs, stored)
+    return People(
+        ((token, Person(person, names[person])) for person, token in tokens.items()),
+        programs,
+        stored,
+        proxy_header_of(config),
+    )
 
 
 def _programs(config: Config, taken: frozenset[bytes]) -> dict[bytes, ProgramGrant]:

@@ -207,6 +207,19 @@ class PersonKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     role: Role = "member"
 
 
+class SignInKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[sign_in]`: people who have signed in at a reverse proxy, which names their login in a header.
+
+    `header` None is no such proxy. `addresses` are those from which the proxy connects, `secret` is what it sends to prove
+    that it is the proxy, and `people` are the ids of people by their logins; other logins are nobody's.
+    """
+
+    header: Annotated[str, msgspec.Meta(pattern="^[A-Za-z][A-Za-z0-9-]{0,63}$")] | None = None
+    addresses: tuple[_Text, ...] = ()
+    secret: Secret | None = None
+    people: dict[str, _Text] = {}
+
+
 Permission: TypeAlias = Literal["search", "read", "send"]
 
 
@@ -325,6 +338,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     mcp: dict[str, ServerKeys] = {}
     channels: dict[str, ChannelKeys] = {}
     people: dict[str, PersonKeys] = {}
+    sign_in: SignInKeys = SignInKeys()
     mcp_access: dict[str, McpAccessKeys] = {}
     approvals: ApprovalsKeys = ApprovalsKeys()
     sandbox: SandboxKeys = SandboxKeys()

@@ -98,8 +98,10 @@ class SignInEndpoints:
         return self._access.admission_of(person)
 
     async def session(self, request: web.Request) -> web.Response:
-        """Return who is signed in, or nobody, and renew an old cookie."""
+        """Return who is signed in, or nobody, and renew an old cookie. Whom the reverse proxy names is signed in."""
         admission = self._access.caller_by_cookie(request)
+        if admission is None and (person := self._access.named_by_proxy(request)):
+            return await self._with_cookie(request, self._access.admission_of(person))
         if admission is None or admission.cookie is None:
             return answer(200, {"person": None, "server": self._server})
         if self._access.should_renew(admission.cookie):
@@ -134,8 +136,7 @@ class SignInEndpoints:
             path="/",
             httponly=True,
             samesite="Strict",
-            # A proxy may terminate TLS; the browser's `Origin` shows it.
-            secure=request.headers.get("Origin", "").startswith("https:"),
+            secure=access.is_https(request),
         )
         return response
 

@@ -82,7 +82,7 @@ export const GROUPS = [
     icon: "people",
     title: t("People"),
     about: t("Everybody besides you who has a token, with private conversations, notes and files."),
-    keys: ["people"],
+    keys: ["people", "sign_in"],
     sections: [{ section: "people", add: t("Add a person"), name: t("Name of the person"), none: t("Nobody yet: only you use this gateway.") }],
   },
   {
