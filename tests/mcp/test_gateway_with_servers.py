@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.gateway.gateways import Client, gateway
+from tests.gateway.gateways import TOKEN, Client, gateway
 from tests.mcp.mcp_stage import SERVER, alive
 from tests.waiting import deadline, until
 
@@ -57,6 +57,27 @@ async def test_a_picture_of_a_server_is_kept_as_an_attachment(tmp_path: Path) ->
         await client.send("a picture")
         returned = await client.until_event("tool_returned")
         assert [each["media"] for each in returned["attachments"]] == ["image/png"]
+
+
+async def test_an_agent_has_the_tools_of_its_servers_only_and_keeps_their_files(tmp_path: Path) -> None:
+    agents = '[agents.with]\nmcp = ["odd"]\n[agents.without]\n'
+    script = [calls("odd_picture"), {"text": "Here."}]
+    async with gateway(tmp_path, file=AGENT + agents + server("odd"), script=script) as running:
+        client = await running.connect()
+        await listed(client, "tools:")
+        outcomes = []
+        for agent in ("without", "with"):
+            await client.command(f"/agent {agent}")
+            await client.send("a picture")
+            outcomes.append(await client.until_event("tool_returned"))
+            await client.until_event("turn_ended")
+        refused, returned = outcomes
+        assert (refused["outcome"], refused["output"].split(";")[0]) == ("refused", "There is no tool 'odd_picture'")
+        (kept,) = returned["attachments"]
+        async with running.http.get(
+            f"{running.url}/attachments/{kept['sha256']}", headers={"Authorization": f"Bearer {TOKEN}"}
+        ) as response:
+            assert (response.status, response.content_type) == (200, "image/png")
 
 
 async def test_a_saved_configuration_starts_and_stops_servers(tmp_path: Path) -> None:
