@@ -36,7 +36,7 @@ run: $(VENV)/installed model
 	@exec $(BIN)/exuvia run $(ARGS)
 
 test: $(VENV)/installed-for-tests model multilingual mcp-servers discord-clients telegram-clients synapse
-	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-backends: $(VENV)/installed-with-backends qmd
 	@PATH="$(abspath $(VENV)/qmd/node_modules/.bin):$$PATH" $(BIN)/python -m pytest tests/memory/test_backends.py tests/memory/test_qmd.py tests/memory/test_backend_lifecycle.py $(ARGS)

@@ -9,6 +9,7 @@ import resource
 import stat
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,33 @@ from hypothesis import HealthCheck, settings
 
 from plugins.support import secrets
 from tests.stalls import Stalls
+
+LONGEST = (
+    "mcp/test_conformance.py",
+    "cluster/test_bites.py",
+    "cluster/test_history.py",
+    "channels/test_email_story.py",
+    "channels/test_matrix_story.py",
+    "attacks/test_texts.py",
+    "attacks/test_patterns.py",
+    "channels/test_story.py",
+    "console/test_settings_page.py",
+    "channels/test_irc_channel.py",
+    "service/test_service.py",
+    "channels/test_every_kind.py",
+    "test_benchmarks.py",
+    "conformance/test_postgres_store.py",
+    "channels/test_discord_clients.py",
+    "torture/test_torture.py",
+    "attacks/test_channel_senders.py",
+    "faults/test_schedule_clock.py",
+    "faults/test_approval_kill.py",
+    "console/test_chat.py",
+    "channels/test_slack_receiving.py",
+    "mcp/test_stdio_servers.py",
+)
+"""Files that take half a minute or more, the longest first. They are run first: each is run by one worker, and others would
+wait for the last of them."""
 
 # A machine that is busy with other things is no fault of what is tested.
 settings.register_profile("exuvia", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,6 +78,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Move the longest files to the beginning."""
+    places = {Path(__file__).parent / file: place for place, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -103,6 +103,7 @@ def test_each_benchmark_runs_at_its_smallest(
         each=2,
         journals=3,
         events=50,
+        many_sessions=200,
         conversations=0,
         notes=9,
         chunks=1000,

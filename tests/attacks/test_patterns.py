@@ -31,6 +31,7 @@ def _in_scripts() -> list[Pattern]:
             if kind is String.Regex:
                 source, _, flags = literal[1:].rpartition("/")
                 source = re.sub(r"\(\?<(?![=!])", "(?P<", source.replace(r"\p{M}", "[\u0300-\u036f]"))
+                source = source.replace("[^]", r"[\s\S]")
                 source = re.sub(r"\\p\{[LNPS]\}", r"\\w", source)
                 source = re.sub(r"\\u\{([0-9a-f]+)\}", lambda code: f"\\U{code[1]:0>8}", source)
                 methods = ("match",) if "y" in flags else ("search",)
@@ -41,11 +42,11 @@ def _in_scripts() -> list[Pattern]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_pattern_takes_a_megabyte_of_anything_in_linear_time(package: str) -> None:
+def test_every_pattern_takes_a_long_string_of_anything_in_linear_time(package: str) -> None:
     assert _refused(package) == []
 
 
-def test_every_pattern_in_javascript_takes_a_megabyte_of_anything_in_linear_time() -> None:
+def test_every_pattern_in_javascript_takes_a_long_string_of_anything_in_linear_time() -> None:
     """In Python, whose engine optimises the least: which of them a browser saves from being slow is the browser's affair."""
     patterns = _in_scripts()
     assert len(patterns) > 15

@@ -1,4 +1,4 @@
-"""A minute of torture, and the proof that its checker names what is wrong with a history."""
+"""Twenty seconds of torture (`make torture` takes ten minutes), and the proof that its checker finds faulty histories."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_a_power_failure_keeps_what_was_synced_and_may_lose_the_rest(tmp_path: P
     assert there == {True, False}
 
 
-def test_a_minute_of_random_faults_violates_no_guarantee() -> None:
-    command = [sys.executable, "-m", "tests.torture", "--seed", "15", "--minutes", "1"]
+def test_twenty_seconds_of_random_faults_violates_no_guarantee() -> None:
+    command = [sys.executable, "-m", "tests.torture", "--seed", "15", "--minutes", "0.33"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=15 * 60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

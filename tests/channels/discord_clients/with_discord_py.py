@@ -55,4 +55,4 @@ class Bot(discord.Client):
 
 intents = discord.Intents.none()
 intents.guilds = intents.messages = intents.reactions = intents.message_content = True
-Bot(intents=intents).run(token)
+Bot(intents=intents, heartbeat_timeout=15.0).run(token)
