@@ -95,23 +95,21 @@ def audit_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
 @home_option
 @config_option
 @json_option
-@click.option(
-    "--sets", multiple=True, metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Further files."
-)
+@click.option("--sets", "one_table", is_flag=True, help="Show all files in one table.")
 @click.option("--k", "cutoffs", default="5,10", show_default=True, help="Cutoffs for recall.")
 @click.option("--all", "every", is_flag=True, help="Compare all fusion methods, not only the configured one.")
 def evaluate(
     questions: tuple[Path, ...],
-    sets: tuple[Path, ...],
     home: Path | None,
     file: Path | None,
     cutoffs: str,
     *,
+    one_table: bool,
     every: bool,
     as_json: bool,
 ) -> None:
     """Measure how well the memory answers questions. Each FILE has questions with the notes that answer them, as JSON lines
-    or TOML; the results of several files are shown side by side.
+    or TOML, or as JSON with notes or conversations of its own. `--sets A.json B.json` shows them side by side.
     """
     from gateway.cli.memory import evaluation
 
@@ -119,11 +117,11 @@ def evaluate(
         depths = sorted({int(each) for each in cutoffs.split(",") if each.strip().isdecimal()})
         if not depths or len(depths) != len(cutoffs.split(",")) or not 1 <= depths[0] <= depths[-1] <= evaluation.MOST:
             raise click.ClickException(f"--k takes numbers from 1 to {evaluation.MOST}, as in --k 5,10.")
-        files = tuple(dict.fromkeys((*questions, *sets)))
-        if not files:
+        if not questions:
             raise click.UsageError("Missing argument 'FILE...'.")
         call = invocation(existing_home(home), file, as_json=as_json)
-        return evaluation.evaluate(call, files, cutoffs=depths, every=every)
+        files = tuple(dict.fromkeys(questions))
+        return evaluation.evaluate(call, files, cutoffs=depths, every=every, one_table=one_table)
 
     end(run)
 

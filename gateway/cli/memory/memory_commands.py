@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -13,13 +13,17 @@ import msgspec
 
 from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
 from gateway.config.keys import Config, check_backend, check_embedding
+from gateway.config.settings import Settings, agent_settings
 from gateway.conversations.notes.workspace_memory import chosen_sources, open_memory
-from gateway.models.providers import open_embeddings, provider_contexts
+from gateway.models.providers import OpenProviders, open_embeddings, provider_contexts
 from gateway.plugin_runtime.plugin_loading import allowed_plugins
 from gateway.support.clock import SystemClock
 from gateway.support.errors import GatewayError
 from gateway.support.printable import printable
 from gateway.support.session_status import count_of, span
+from plugins.api.context import Clock
+from plugins.api.embedding import EmbeddingProvider
+from plugins.api.memory.memory_backend import MemoryBackend
 from plugins.api.memory.scope import EVERYTHING
 from plugins.api.memory_settings import SQLITE, MemoryKeys
 from plugins.api.plugin_services import IndexUnusable
@@ -31,6 +35,7 @@ from plugins.memory.memory import Memory, SearchResult
 from plugins.memory.search.candidates import Ranked
 from plugins.memory.search.diagnostics import found_without_vectors, without_vectors
 from plugins.memory.search.search import Hit
+from plugins.memory.sources.notes import Notes
 from plugins.support.errors import ProviderError
 from plugins.support.text.words import occurrences
 from plugins.support.workspace import parse_citation
@@ -169,10 +174,21 @@ def _sum(ranked: Ranked) -> Iterator[str]:
     yield f"{ranked.fused:7.4f} total × {ranked.decay:.4f} age factor = {ranked.score:.4f}"
 
 
+class OtherNotes(msgspec.Struct, frozen=True):
+    """A folder with notes like those of a workspace, which are no notes of the home, and the day on which they are searched;
+    None for the current one."""
+
+    folder: Path
+    today: date | None
+
+
 @contextlib.asynccontextmanager
-async def opened_memory(call: Invocation, config: Config) -> AsyncIterator[Memory]:
-    """Open the memory of a home with this configuration, as the gateway does."""
-    home, hooks, clock, settings = call.home, allowed_plugins(config), SystemClock(), call.settings()
+async def opened_memory(call: Invocation, config: Config, other: OtherNotes | None = None) -> AsyncIterator[Memory]:
+    """Open the memory of an agent with this configuration, as the gateway does, or that of other notes, with an index beside
+    them."""
+    call.settings()  # refuses an agent that does not exist
+    home, hooks, clock = call.home, allowed_plugins(config), SystemClock()
+    settings = agent_settings(Settings(config), call.agent)
     check_embedding(config, hooks.embedding_providers())
     check_backend(config, hooks.memory_backends)
     await asyncio.to_thread(make_folder, call.agent_home.root)  # the gateway may not have opened the agent yet
@@ -180,10 +196,33 @@ async def opened_memory(call: Invocation, config: Config) -> AsyncIterator[Memor
         context = provider_contexts(home, config, transport, call.environment)
         async with (
             open_embeddings(hooks.embedding_providers(), context) as embeddings,
-            open_memory(home, settings, embeddings, hooks.memory_backends, clock, agent=call.agent) as memory,
+            (
+                _memory_of(other, settings, embeddings, hooks.memory_backends, clock)
+                if other
+                else open_memory(home, settings, embeddings, hooks.memory_backends, clock, agent=call.agent)
+            ) as memory,
         ):
             await embeddings.reconfigure(config)
             yield memory
+
+
+def _memory_of(
+    other: OtherNotes,
+    settings: Settings,
+    embeddings: OpenProviders[EmbeddingProvider],
+    backends: Callable[[], Mapping[str, type[MemoryBackend]]],
+    clock: Clock,
+) -> Memory:
+    keys = msgspec.structs.replace(settings.current.memory, sources=(Notes.name,), extra_paths=())
+    return Memory(
+        other.folder / "memory.sqlite",
+        [Notes(other.folder)],
+        keys=lambda: keys,
+        providers=embeddings,
+        in_use=embeddings.in_use,
+        backends=backends,
+        today=lambda: other.today or clock.now().astimezone(settings.zone).date(),
+    )
 
 
 def run_search(work: Coroutine[Any, Any, T]) -> T:
