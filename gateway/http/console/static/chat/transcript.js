@@ -350,15 +350,20 @@ const REDUCERS = {
   },
 };
 
+const MARK = /^\[([0-9a-f]{8})\] [^\n]{0,200}\n/m; // the line before the result of a subagent
+
 /** Return the `side` and the `key` of the conversation that sent a message, and its text: a subagent its result, the conversation
  * that has started a subagent the task; null if a person sent it. The heartbeat has no conversation. */
 function handedBy({ client = "", text }) {
   if (client === "heartbeat") return { side: "heartbeat", key: "" };
-  const [, side, key] = /^(child|parent):([^]+)$/.exec(client) ?? [];
+  const side = ["child", "parent"].find((each) => client.startsWith(`${each}:`));
   if (!side) return null;
-  const [, mark, result] = (side === "child" && /^\[([0-9a-f]+)\] [^\n]*\n([^]*)$/m.exec(text)) || [];
-  const end = `\n[${mark}] end`;
-  return { side, key, text: mark && result.endsWith(end) ? result.slice(0, -end.length) : text };
+  const key = client.slice(side.length + 1);
+  const begin = side === "child" ? MARK.exec(text) : null;
+  if (!begin) return { side, key, text };
+  const result = text.slice(begin.index + begin[0].length);
+  const end = `\n[${begin[1]}] end`;
+  return { side, key, text: result.endsWith(end) ? result.slice(0, -end.length) : result };
 }
 
 function sum(one, other) {
