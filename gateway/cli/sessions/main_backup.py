@@ -107,8 +107,8 @@ def erase_session(key: str, home: Path | None, as_json: bool, person: str) -> No
 @json_option
 @_confirmation("This erases all conversations of the person, and everything else that is stored of them.")
 def erase_person(person: str, home: Path | None, as_json: bool) -> None:
-    """Erase all conversations of the person NAME, and what they have left elsewhere: their entry among the people, their
-    schedules, facts, notes and links. A receipt says what remains."""
+    """Erase what the person NAME has left. These are all their conversations, their entry among the people, their schedules,
+    facts, notes and links. A receipt says what remains."""
     from gateway.cli.sessions import erase_commands as commands
 
     call = invocation(existing_home(home), None, as_json=as_json)
