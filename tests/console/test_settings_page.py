@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from tests.console.accessible import faults
 from tests.console.asked import ask
@@ -397,6 +398,27 @@ async def test_the_owner_edits_the_instructions_and_overwrites_nobody_unseen(tmp
         await expect(part).to_contain_text("Saved, and used from the next turn on.")
         assert path.read_text() == "Speak like a pirate.\n"
         assert running.daemon.config.agent.model == "scripted:echo"
+
+
+async def test_who_writes_while_the_keys_are_loaded_goes_on_writing(tmp_path: Path, browser: Browser) -> None:
+    typed = asyncio.Event()
+
+    async def late(route: Route) -> None:
+        await typed.wait()
+        await route.continue_()
+
+    async with gateway(tmp_path, file=MINE) as running, visiting(browser, running) as visit:
+        await visit.page.route("**/api/config", late)
+        page = await opened(visit, "instructions")
+        await page.get_by_role("button", name="Write SOUL.md").click()
+        soul = page.get_by_role("textbox", name="SOUL.md")
+        await soul.press_sequentially("Speak like ")
+        async with page.expect_response("**/api/config"):
+            typed.set()
+        await expect(page.get_by_text("Loading…")).to_have_count(0)
+        await page.evaluate("() => new Promise(requestAnimationFrame)")
+        await page.keyboard.type("a sailor.")
+        await expect(soul).to_have_value("Speak like a sailor.")
 
 
 async def test_other_people_see_the_instructions_and_their_sign_ins_only(tmp_path: Path, browser: Browser) -> None:

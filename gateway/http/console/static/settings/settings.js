@@ -123,7 +123,11 @@ class SettingsPage {
       } else link.removeAttribute("aria-current");
     }
     if (query && this.draft.report) this.showFound(query);
-    else fill(this.content, this.shown(this.group));
+    else {
+      const { activeElement } = document; // such as a file that somebody writes while the keys are loaded
+      fill(this.content, this.shown(this.group));
+      if (this.content.contains(activeElement)) activeElement.focus({ preventScroll: true });
+    }
     this.updated();
   }
 
