@@ -30,7 +30,7 @@ from sessions.state.persistent_list import PersistentList, plain
 from sessions.state.request_sizes import RequestSizes
 from sessions.state.view import View
 
-FOLD = 20
+FOLD = 21
 """The version of the fold. A checkpoint of another version is ignored."""
 
 
