@@ -13,7 +13,7 @@ from tests.attacks.patterns import PACKAGES
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_text_function_processes_a_long_text_of_anything_within_a_second(package: str) -> None:
+def test_every_text_function_processes_a_megabyte_of_anything_within_seconds(package: str) -> None:
     tried, refused = measured("tests.attacks.texts", package)
     assert len(tried) >= 10
     assert refused == []

@@ -246,7 +246,6 @@ KILLS = 15
 
 async def test_a_server_that_is_killed_again_and_again_is_back_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     started: list[int] = []
-    longest = 0.0
     async with opened(tmp_path, odd=misbehaving()) as source:
         for _ in range(KILLS):
             server, grandchild = int((await run(source, "odd_pid")).text), int((await run(source, "odd_spawn")).text)
@@ -255,12 +254,12 @@ async def test_a_server_that_is_killed_again_and_again_is_back_at_once_and_leave
             killed = time.monotonic()
             await until(lambda: not report(source, "odd").ready)
             await until(lambda: report(source, "odd").ready)
-            longest = max(longest, time.monotonic() - killed)
+            seconds = time.monotonic() - killed
+            assert seconds < 2 or seconds < 2 + machine_slowness()
             assert (await run(source, "odd_echo", text="back")).text == "back"
         starts = report(source, "odd").starts
     await until(lambda: not any(map(alive, started)))
     assert starts == KILLS + 1
-    assert longest < 2 + machine_slowness()
 
 
 def machine_slowness() -> float:
