@@ -973,6 +973,11 @@ class ConversationView(Protocol):
         """Have the conversation deleted once nothing runs or waits in it; with `facts`, also the facts that came from it."""
         ...
 
+    async def erase(self, message: int | None = None) -> None:
+        """Have the message with this seq erased, or the whole conversation, with everything that came of it, once nothing
+        runs or waits in the conversation."""
+        ...
+
 
 class CommandFailed(Exception):
     """A command failed; `str(error)` is a one-sentence message for the person."""

@@ -19,6 +19,12 @@ MAX_FACTS = 12
 MAX_CHARACTERS = 300
 """Maximum characters shown of a fact or a search result."""
 
+_RECENT = 100
+"""The number of last messages in which `/forget message` looks for yours."""
+
+_EVERYWHERE = "the notes, facts, summaries and copies that came of"
+"""What is erased with a message."""
+
 
 class Remember:
     """The `/remember` command, which writes to the notes."""
@@ -149,15 +155,23 @@ class EditFact:
 
 
 class Forget:
-    """The `/forget` command, which deletes a fact, or lines of a note."""
+    """The `/forget` command, which deletes a fact or lines of a note, or has a message or the conversation erased."""
 
     name: ClassVar[str] = "forget"
-    usage: ClassVar[str] = "/forget ID"
-    summary: ClassVar[str] = "Forget the fact ID, or the lines of a note such as MEMORY.md#L3-L4."
+    usage: ClassVar[str] = "/forget ID, /forget message or /forget conversation"
+    summary: ClassVar[str] = (
+        "Forget the fact ID, the lines of a note such as MEMORY.md#L3-L4, or, after a question, your last message or this"
+        " conversation with everything that came of it."
+    )
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
         """Answer with what was deleted, so that it can be written again; raise CommandFailed if nothing matches."""
+        kind, *confirmed = argument.lower().split() or [""]
+        if kind == "message":
+            return await _forget_message(confirmed, conversation)
+        if kind == "conversation":
+            return await _forget_conversation(confirmed, conversation)
         named = _require_id(argument, self.usage)
         if "#L" in named:
             gone = await conversation.forget_lines(named)
@@ -174,6 +188,45 @@ class Forget:
                 ),
             ]
         )
+
+
+async def _forget_message(confirmed: Sequence[str], conversation: ConversationView) -> str:
+    """Ask about the last message, or have the one erased whose number is confirmed.
+
+    The question names its time and size but quotes nothing, since a part of a text would not be found by the erasure.
+    """
+    said = [each for each in await conversation.history(_RECENT, commands=False) if each.who == "person"]
+    match confirmed:
+        case [] if said:
+            last = said[-1]
+            return (
+                f"This erases your message of {conversation.local(last.at):%Y-%m-%d %H:%M:%S %Z}"
+                f" ({_quantity(len(last.text), 'character')}) with its answer, and {_EVERYWHERE} them. Write"
+                f" `/forget message {last.seq} yes` to do it."
+            )
+        case []:
+            return f"None of the last {_RECENT} messages is yours."
+        case [number, "yes"] if (message := next((each for each in said if str(each.seq) == number), None)) is not None:
+            await conversation.erase(message.seq)
+            return "The message and its answer are erased as soon as this answer is delivered."
+        case [number, "yes"] if number.isdecimal():
+            raise CommandFailed(f"None of the last {_RECENT} messages is a message of yours with this number.")
+        case _:
+            raise CommandFailed("Write /forget message, then confirm with the number that it names.")
+
+
+async def _forget_conversation(confirmed: Sequence[str], conversation: ConversationView) -> str:
+    match confirmed:
+        case []:
+            return (
+                f"This erases the conversation {code(conversation.key)} with all its sessions and files, and {_EVERYWHERE}"
+                " it. Write `/forget conversation yes` to do it."
+            )
+        case ["yes"]:
+            await conversation.erase()
+            return "This conversation is erased as soon as this answer is delivered."
+        case _:
+            raise CommandFailed("Write /forget conversation or /forget conversation yes.")
 
 
 class Clear:

@@ -445,6 +445,9 @@ class StaticConversation:
     async def delete(self, *, facts: bool) -> None:
         self.done.append(("delete", facts))
 
+    async def erase(self, message: int | None = None) -> None:
+        self.done.append(("erase", message))
+
 
 ODD = (
     "",

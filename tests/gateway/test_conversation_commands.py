@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,39 @@ async def test_a_conversation_is_named_archived_and_deleted_by_commands(tmp_path
         deleted = await client.until_type("deleted")
         assert (deleted["session"], deleted["removed"]["sessions"]) == ("main", 1)
         assert set(await listed(client)) == {"other"}
+
+
+async def test_a_message_and_a_conversation_are_erased_after_a_question(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        for text in ("My first canary sings.", "The second one is quiet."):
+            await client.chat(text)
+        await client.chat("A third canary elsewhere.", session="other")
+        asked = await client.command("/forget message")
+        assert "quiet" not in asked, "a part of a text would stay in the log"
+        (number,) = re.findall(r"`/forget message (\d+) yes`", asked)
+        for wrong in (
+            "/forget message 1 yes",
+            "/forget message yes",
+            f"/forget message {number}",
+            "/forget conversation no",
+        ):
+            answer = await client.command(wrong)
+            assert answer.startswith(("None of the last", "Write /forget")), answer
+        assert "erased as soon as" in await client.command(f"/forget message {number} yes")
+        await until(lambda: b"quiet" not in _journals(tmp_path))
+        assert b"first canary" in _journals(tmp_path)
+        assert "[erased]" in await client.command("/history")
+        assert "/forget conversation yes" in await client.command("/forget conversation")
+        assert "erased as soon as" in await client.command("/forget conversation yes")
+        assert (await client.until_type("deleted"))["session"] == "main"
+        assert b"first canary" not in _journals(tmp_path)
+        assert b"third canary" in _journals(tmp_path)
+        assert set(await listed(client)) == {"other"}
+
+
+def _journals(home: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in home.rglob("*.jsonl"))
 
 
 PEOPLE = f'[people.ana]\ntoken = "{ANA}"\n'

@@ -417,6 +417,9 @@ class CommandContext(MemoryView):
     async def delete(self, *, facts: bool) -> None:
         self._chat.others.delete_when_idle(self._chat, facts=facts)
 
+    async def erase(self, message: int | None = None) -> None:
+        self._chat.others.erase_when_idle(self._chat, self.session, message)
+
     async def spawn(self, task: str, tools: Sequence[str] | None = None) -> str:
         asked, chosen = self._waiting, None if tools is None else tuple(tools)
         with as_command_failure():

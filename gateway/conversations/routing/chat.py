@@ -77,6 +77,10 @@ class Conversations(Protocol):
         """Delete a conversation in the background, once nothing runs or waits in it."""
         ...
 
+    def erase_when_idle(self, chat: Chat, session: str, message: int | None) -> None:
+        """Erase the message with this seq of a session, or the whole conversation, once nothing runs or waits in it."""
+        ...
+
     async def chat(self, person: str, key: str, *, create: bool) -> Chat | None:
         """Return a person's chat; see `Switchboard.chat`."""
         ...

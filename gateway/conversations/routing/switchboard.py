@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
@@ -369,9 +370,20 @@ class Switchboard:
 
     def delete_when_idle(self, chat: Chat, *, facts: bool) -> None:
         """Delete a chat in the background, once nothing runs or waits in it."""
-        self._spawn(self._delete_when_idle(chat, facts=facts))
+        delete = partial(self._delete, chat.person, chat.key, chat.person, facts=facts)
+        self._spawn(self._when_idle(chat, delete, failed="conversation_not_deleted"))
 
-    async def _delete_when_idle(self, chat: Chat, *, facts: bool) -> None:
+    def erase_when_idle(self, chat: Chat, session: str, message: int | None) -> None:
+        """Erase the message with this seq of a session, or the whole conversation, once nothing runs or waits in it."""
+
+        def erase() -> Awaitable[object]:
+            if message is None:
+                return self.erase_conversation(chat.person, chat.key, by=chat.person)
+            return self.erase(chat.person, session, Chosen(messages=frozenset({message})), by=chat.person)
+
+        self._spawn(self._when_idle(chat, erase, failed="not_erased"))
+
+    async def _when_idle(self, chat: Chat, remove: Callable[[], Awaitable[object]], *, failed: str) -> None:
         changed = asyncio.Event()
         chat.watch(changed.set)
         try:
@@ -379,11 +391,11 @@ class Switchboard:
                 changed.clear()
                 if chat.idle or not chat.is_open:
                     with suppress(Conflict):  # a message came meanwhile
-                        await self._delete(chat.person, chat.key, chat.person, facts=facts)
+                        await remove()
                         return
                 await changed.wait()
         except SessionsError as error:
-            log.error("conversation_not_deleted", reason=str(error))
+            log.error(failed, key=chat.key, reason=str(error))
         finally:
             chat.unwatch(changed.set)
 
