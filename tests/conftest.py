@@ -52,9 +52,9 @@ settings.load_profile("exuvia")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one worker more than there are cores, since many tests wait for processes and disks."""
+    """Return two workers more than there are cores, since many tests wait for processes and disks."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + 1
+    return cores + 2
 
 
 def pytest_configure(config: pytest.Config) -> None:
