@@ -43,6 +43,10 @@ _FILE_RIGHTS = 0xC007
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 """The devices that bubblewrap binds."""
 
+_SPARE = 32
+"""Processes that the kernel allows beyond the limit, so that a command is seen to exceed it and is ended, instead of going
+on with those it has. Others of the same user count too."""
+
 _SECONDS_BETWEEN_CHECKS = 0.1
 _SETUP_SECONDS = 20.0
 
@@ -156,7 +160,7 @@ class Supervisor:
         for descriptor, path in opened.items():
             _verify(gate, descriptor, path)
             os.close(descriptor)
-        resource.prlimit(gate, resource.RLIMIT_NPROC, (self._limits["processes"],) * 2)
+        resource.prlimit(gate, resource.RLIMIT_NPROC, (self._limits["processes"] + _SPARE,) * 2)
         listener = _listener_beside(gate, specification["port"]) if specification["network"] else None
         os.write(go, b"\n")
         os.close(go)
@@ -184,7 +188,7 @@ class Supervisor:
         os.mkdir(private, 0o700)
         stack.callback(_remove, private)
         environment = specification["env"] | {"HOME": private, "TMPDIR": private}
-        processes = self._limits["processes"] + _threads_of_user()
+        processes = self._limits["processes"] + _SPARE + _threads_of_user()
         complaints, complains = os.pipe2(os.O_CLOEXEC)
         # No limit on processes binds root, so that only the end of a namespace is faster than a fork bomb.
         confined = specification["level"] == "partial"
