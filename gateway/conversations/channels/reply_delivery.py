@@ -146,8 +146,7 @@ class _EarlyReaction(NamedTuple):
 @dataclass
 class _Chat:
     """The answers to be delivered to one chat, in order; `added` is set when one is added or dropped, `dropped` when one is
-    dropped. `early` are reactions to posts
-    that may be among those under way."""
+    dropped. `early` are reactions to posts that may be among those under way."""
 
     answers: deque[_Answer] = field(default_factory=deque)
     added: asyncio.Event = field(default_factory=asyncio.Event)

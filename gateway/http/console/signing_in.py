@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import msgspec
 from aiohttp import web
@@ -17,6 +18,8 @@ from gateway.config.settings import Settings
 from gateway.http.request_bodies import SIGN_IN_SECONDS, BodyRefused, read_body
 from gateway.http.responses import answer, not_admitted, refusal
 from plugins.support.workspace import OWNER
+
+_Body = TypeVar("_Body")
 
 _NOT_KEPT = (
     "You are signed out, but that could not be saved ({}): a copy of the cookie is valid again after a restart."
@@ -259,13 +262,9 @@ class PeopleEndpoints:
 
     async def add(self, request: web.Request, admission: Admission) -> web.Response:
         """Add a person; the answer has their token, or the secret of an invitation, which is shown only here."""
-        try:
-            body = await read_body(request, SHOWN_BYTES, SIGN_IN_SECONDS)
-            new = msgspec.json.decode(body or b"{}", type=NewPerson)
-        except BodyRefused as refused:
-            return refused.response
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            return refusal(400, "bad_request", f"{str(error)[:200]}.")
+        new = await _read(request, NewPerson)
+        if isinstance(new, web.Response):
+            return new
         act = self._people.invite if new.invite else self._people.add
         taken = self._settings.current.people
         return await _made(
@@ -287,18 +286,24 @@ class PeopleEndpoints:
 
     async def change_role(self, request: web.Request, admission: Admission) -> web.Response:
         """Give a person another role."""
-        try:
-            body = await read_body(request, SHOWN_BYTES, SIGN_IN_SECONDS)
-            new = msgspec.json.decode(body or b"{}", type=NewRole)
-        except BodyRefused as refused:
-            return refused.response
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            return refusal(400, "bad_request", f"{str(error)[:200]}.")
+        new = await _read(request, NewRole)
+        if isinstance(new, web.Response):
+            return new
         return await _made("", self._people.change_role(request.match_info["person"], new.role, admission.person.id))
 
     async def remove(self, request: web.Request, admission: Admission) -> web.Response:
         """Remove a person; their conversations remain."""
         return await _made("", self._people.remove(request.match_info["person"], admission.person.id))
+
+
+async def _read(request: web.Request, kind: type[_Body]) -> _Body | web.Response:
+    """Return the body of a request, or the response that refuses it."""
+    try:
+        return msgspec.json.decode(await read_body(request, SHOWN_BYTES, SIGN_IN_SECONDS) or b"{}", type=kind)
+    except BodyRefused as refused:
+        return refused.response
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        return refusal(400, "bad_request", f"{str(error)[:200]}.")
 
 
 async def _made(name: str, change: Awaitable[str | None]) -> web.Response:
