@@ -13,8 +13,8 @@ from gateway.conversations.routing.switchboard import Switchboard
 from sessions.events.errors import SessionsError
 from sessions.store.catalog import Catalog
 
-STEPS_AGAIN = 3
-"""Times that the conversations are looked for: one may begin while others are erased."""
+ROUNDS = 3
+"""How many times conversations are looked for: one may begin while others are erased."""
 
 
 class PersonErasures:
@@ -82,7 +82,7 @@ class PersonErasures:
         """Erase their access first, so that nothing of them arrives while their conversations are erased."""
         receipts = [await self._erasures.erase_entries(order)]
         await self.forget_browsers(order.person)
-        for _ in range(STEPS_AGAIN):
+        for _ in range(ROUNDS):
             for key in sorted({row.key for row in await self._catalog.every(order.person)}):
                 receipts.append(await self._switchboard.erase_conversation(order.person, key, by=order.by))
         receipts.append(await self._erasures.erase_entries(order))

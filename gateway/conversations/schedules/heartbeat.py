@@ -222,7 +222,7 @@ class Heartbeat:
             self._sent += 1
         else:
             self._skipped += 1
-            log.info("heartbeat_skipped", reason=outcome)
+            log.info("heartbeat_skipped", agent=self._agent, reason=outcome)
 
     async def _beat(self, keys: HeartbeatKeys, due: datetime) -> Outcome:
         """Send one beat, unless there is a reason not to."""
@@ -250,10 +250,10 @@ class Heartbeat:
         except (TimeoutError, Busy):
             return "busy"
         except (GatewayError, SessionsError) as error:
-            log.warning("heartbeat_failed", reason=sentence_of(error))
+            log.warning("heartbeat_failed", agent=self._agent, reason=sentence_of(error))
             return "failed"
         except Exception as error:  # the next beat may succeed
-            log.error("heartbeat_failed", **error_fields(error))
+            log.error("heartbeat_failed", agent=self._agent, **error_fields(error))
             return "failed"
         return "sent"
 

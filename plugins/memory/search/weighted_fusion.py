@@ -126,10 +126,9 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
     words = {each.key: trust * each.keywords / largest for each in candidates}
     relied = vectors * rules.meaning
     notes = _notes(candidates, {key: (relied * meaning[key] + words[key]) / (1 + relied) for key in words})
-    own = {each.key: min(1.0, math.fsum(each.closest)) for each in candidates}
-    around = _around(candidates)
-    meant_around = _meant_around(candidates, meaning)
     there = {each.key: each for each in candidates}
+    around = _around(there)
+    meant_around = _meant_around(there, meaning)
     known = [(name, at, weights[name]) for at, name in enumerate(WEIGHTS) if name in weights]
     parts = {}
     for each, length in zip(candidates, lengths, strict=True):
@@ -138,7 +137,7 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
             words[each.key],
             around[each.key],
             meant_around[each.key],
-            own[each.key - 1] if _beside(there, each, -1) and there[each.key - 1].asks else 0.0,
+            _share_of_question_before(there, each),
             notes[each.note],
             float(each.named),
             _between(length, SHORTEST, LONGEST),
@@ -205,12 +204,11 @@ def _notes(candidates: Sequence[Candidate], own: Mapping[int, float]) -> dict[st
     return {note: sum(each) / len(each) for note, each in best.items()}
 
 
-def _around(candidates: Sequence[Candidate]) -> dict[int, float]:
+def _around(there: Mapping[int, Candidate]) -> dict[int, float]:
     """Return the share of the question's words, or of related ones, in each candidate and those around it, by key.
 
     A word counts `FADING` to the power of its distance in chunks, where it is closest.
     """
-    there = {each.key: each for each in candidates}
     upwards, downwards = _faded(there, -1), _faded(there, 1)
     return {key: min(1.0, math.fsum(map(max, upwards[key], downwards[key]))) for key in there}
 
@@ -227,14 +225,20 @@ def _faded(there: Mapping[int, Candidate], towards: int) -> dict[int, Sequence[f
     return found
 
 
-def _meant_around(candidates: Sequence[Candidate], meaning: Mapping[int, float]) -> dict[int, float]:
+def _meant_around(there: Mapping[int, Candidate], meaning: Mapping[int, float]) -> dict[int, float]:
     """Return the mean `meaning` of each candidate and its neighbours, by key."""
-    there = {each.key: each for each in candidates}
     found = {}
-    for each in candidates:
-        near = [each.key, *(each.key + away for away in _NEIGHBOURS if _beside(there, each, away))]
-        found[each.key] = sum([meaning[key] for key in near]) / len(near)
+    for key, each in there.items():
+        near = [key, *(key + away for away in _NEIGHBOURS if _beside(there, each, away))]
+        found[key] = sum([meaning[other] for other in near]) / len(near)
     return found
+
+
+def _share_of_question_before(there: Mapping[int, Candidate], one: Candidate) -> float:
+    """Return how much of the question the chunk before a candidate has, if that asks something, else 0."""
+    if not _beside(there, one, -1) or not there[one.key - 1].asks:
+        return 0.0
+    return min(1.0, math.fsum(there[one.key - 1].closest))
 
 
 def _beside(there: Mapping[int, Candidate], one: Candidate, away: int) -> bool:
