@@ -306,7 +306,7 @@ async def test_a_command_that_a_crash_interrupts_ends_and_does_not_run_again(tmp
         async with gateway_process(tmp_path, script=script, settings=settings) as killed:
             client = await killed.connect(http)
             await client.send("go on")
-            await until((workspace / "runs").exists)
+            await until(lambda: (workspace / "runs").exists() and (workspace / "runs").read_text() == "x\n")
             os.kill(killed.process.pid, signal.SIGKILL)
             await killed.process.wait()
             await until(lambda: running_below(workspace) == [])
