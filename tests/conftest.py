@@ -43,8 +43,8 @@ LONGEST = (
     "channels/test_slack_receiving.py",
     "mcp/test_stdio_servers.py",
 )
-"""Files that take half a minute or more, the longest first. They are run first: each is run by one worker, and others would
-wait for the last of them."""
+"""Files that take half a minute or more, the longest first. Each is run by one worker, and the others would wait for the
+last of them, so they begin in the first half of the run. They mostly wait, so that other files run between them."""
 
 # A machine that is busy with other things is no fault of what is tested.
 settings.register_profile("exuvia", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -52,9 +52,9 @@ settings.load_profile("exuvia")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return three workers more than there are cores, since many tests wait for processes and disks."""
+    """Return two workers more than there are cores, since many tests wait for processes and disks."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + 3
+    return cores + 2
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -81,9 +81,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move the longest files to the beginning."""
-    places = {Path(__file__).parent / file: place for place, file in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
+    """Spread the longest files over the first half."""
+    longest = {Path(__file__).parent / file: place for place, file in enumerate(LONGEST)}
+    others = {
+        path: place for place, path in enumerate(dict.fromkeys(item.path for item in items if item.path not in longest))
+    }
+    apart = len(others) / (2 * len(longest))
+    items.sort(key=lambda item: longest[item.path] * apart if item.path in longest else others[item.path])
 
 
 @pytest.fixture(autouse=True, scope="module")

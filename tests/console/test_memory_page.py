@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from tests.console.accessible import faults
 from tests.console.asked import ask
@@ -241,6 +241,40 @@ async def test_a_fact_is_edited_restored_and_not_overwritten(home: Path, browser
         await expect(edited.get_by_role("button", name="Edit")).to_be_focused()
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert [error for error in visit.errors if "409" not in error] == []
+
+
+async def test_the_focus_stays_where_it_is_while_the_facts_are_loaded_again(home: Path, browser: Browser) -> None:
+    async with remembering(home) as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/memory")
+        await page.get_by_role("tab", name="Search").press("End")
+        fact = page.locator(".fact").filter(has_text=str(TEA["content"]))
+        asked, answered = asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            asked.set()
+            await answered.wait()
+            await route.continue_()
+
+        await expect(fact).to_be_visible()
+        await page.route("**/api/facts", hold)
+        status = page.locator("#panel-facts .status")
+        for pinned, focused in (("Pin", "Edit"), ("Unpin", "Text")):
+            asked.clear()
+            answered.clear()
+            before = await status.inner_text()
+            await fact.get_by_role("button", name=pinned, exact=True).click()
+            await asked.wait()
+            if focused == "Edit":
+                control = fact.get_by_role("button", name="Edit")
+                await control.focus()
+            else:
+                await fact.get_by_role("button", name="Edit").click()
+                control = page.locator(".fact-form").get_by_label("Text")
+            answered.set()
+            await expect(status).not_to_have_text(before)
+            await expect(control).to_be_focused()
 
 
 async def test_a_note_is_moved_and_deleted_in_the_page(home: Path, browser: Browser) -> None:

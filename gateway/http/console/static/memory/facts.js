@@ -60,7 +60,15 @@ export class FactsView {
     this.status.textContent = this.facts.length
       ? tn(found.length, "one fact, {pinned} pinned", "{count} facts, {pinned} pinned", { pinned: found.filter((fact) => fact.pinned).length })
       : t("There are no facts yet. Facts from your conversations are stored here automatically.");
+    const focused = this.list.contains(document.activeElement) ? document.activeElement : null;
     fill(this.list, found.map((fact) => this.item(fact)));
+    if (focused?.dataset.edits) this.focus(focused.dataset.edits);
+    else if (focused?.isConnected) focused.focus(); // in an open form
+  }
+
+  /** Focus the button that edits a fact. */
+  focus(id) {
+    this.list.querySelector(`[data-edits="${CSS.escape(id)}"]`)?.focus();
   }
 
   item(fact) {
@@ -148,7 +156,7 @@ export class FactsView {
     this.editors.delete(fact.id);
     if (stored) await this.shown();
     else this.show();
-    this.list.querySelector(`[data-edits="${CSS.escape(fact.id)}"]`)?.focus();
+    this.focus(fact.id);
   }
 }
 
