@@ -115,6 +115,10 @@ class FactBook:
         """Return the sequence numbers of the events about a fact, including deleted ones."""
         return tuple(self._history.get(fact, ()))
 
+    def is_gone(self, fact: str) -> bool:
+        """Return True if a fact with this id was here and was forgotten, cleared or dropped."""
+        return fact in self._history and fact not in self._facts
+
     def named(self, beginning: str) -> str | None:
         """Return the id with this prefix among the current facts, else among deleted ones; None if there is none.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sqlite3
@@ -10,6 +11,12 @@ from typing import Any
 
 import pytest
 
+from gateway.config.keys import load_config
+from gateway.config.settings import Settings
+from gateway.conversations.facts.fact_store import facts_of
+from gateway.support.clock import SystemClock
+from gateway.support.home import Home
+from gateway.wiring.open_stores import open_log_stores
 from tests.imports.sources import digests, imported, journals, run, spoken
 
 SKILL = "---\nname: tides\ndescription: Tells the tides.\n---\nLook at the moon.\n"
@@ -172,6 +179,32 @@ def test_coclaw(tmp_path: Path) -> None:
     found = {row["id"]: (row["content"], row.get("layer", "daily"), row.get("pinned", False), row["tags"]) for row in rows}
     assert found["f-1"] == ("The API runs on port 3000.", "longterm", True, ["api"])
     assert found["f-2"][:2] == ("Prefers tabs.", "daily")
+
+
+async def forget(home: Path, content: str) -> None:
+    """Forget the fact with this content."""
+    place = Home(home)
+    async with (
+        open_log_stores(place) as stores,
+        facts_of(stores.facts, place, Settings(load_config(None, environment={}, overrides={})), SystemClock()) as facts,
+    ):
+        (id_,) = (fact.id for fact in await facts.listed(None) if fact.content == content)
+        await facts.forget(id_, "owner", owner=None)
+
+
+@pytest.mark.parametrize("has_id", [True, False])
+async def test_a_fact_that_was_forgotten_stays_forgotten(tmp_path: Path, has_id: bool) -> None:
+    root, home = tmp_path / "memory", tmp_path / "home"
+    port: dict[str, Any] = {"content": "The API runs on port 3000.", **({"id": "f-1"} if has_id else {})}
+    write(root / "longterm.json", [port, {"id": "f-2", "content": "Prefers tabs."}])
+    await asyncio.to_thread(imported, home, "coclaw", root)
+    await forget(home, "The API runs on port 3000.")
+    for options in (("--dry-run",), ()):
+        report = await asyncio.to_thread(imported, home, "coclaw", root, *options)
+        left = [(each["kind"], each["reason"], each["count"]) for each in report["left_out"]]
+        assert (report["items"], left) == ({"facts": {"unchanged": 1}}, [("facts", "forgotten here", 1)])
+    listed = json.loads(run("memory", "facts", "list", "--home", home, "--json").output)["facts"]
+    assert [row["content"] for row in listed] == ["Prefers tabs."]
 
 
 def test_nanobot(tmp_path: Path) -> None:

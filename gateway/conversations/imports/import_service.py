@@ -196,13 +196,16 @@ def parsed_facts(
         found = parse_facts(msgspec.json.encode(rows), book.facts, now)
     except InvalidFact as error:
         return (), ImportedItems(left=(LeftOut(kind="facts", reason=str(error).rstrip("."), count=len(entries)),))
+    new = tuple(fact for fact in found.entries if not book.is_gone(fact.id))
     known = sum(sentence.rstrip(".").endswith(EXISTS) for sentence in found.refused)
-    left = tuple(
+    left = [
         LeftOut(kind="facts", reason=sentence.partition(": ")[2].rstrip("."))
         for sentence in found.refused
         if not sentence.rstrip(".").endswith(EXISTS)
-    )
-    return found.entries, ImportedItems(new=len(found.entries), unchanged=known, left=left)
+    ]
+    if gone := len(found.entries) - len(new):
+        left.append(LeftOut(kind="facts", reason="forgotten here", count=gone))
+    return new, ImportedItems(new=len(new), unchanged=known, left=tuple(left))
 
 
 def schedule_of(source: ImportSource, wanted: SourceSchedule, now: datetime, zone: str) -> ScheduleSet:
