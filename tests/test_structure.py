@@ -328,3 +328,12 @@ def test_what_only_a_compaction_needs_is_not_imported_at_the_start() -> None:
         " sys.exit(bool({'plugins.policies.extract', 'plugins.policies.model_summary'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_stem_imports_the_stemmers_of_no_other_language() -> None:
+    code = (
+        "import sys; from plugins.support.text.stemming import porter_stem, stem;"
+        " assert (porter_stem('Running'), stem('häusern', 'german')) == ('run', 'haus');"
+        " sys.exit(sum(name.endswith('_stemmer') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 2

@@ -7,9 +7,12 @@ is not stemmed here: the index does that (`porter` of FTS5). The stemmers are Sn
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from functools import lru_cache
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache, lru_cache
 from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 from plugins.support.text.bounded_cache import bounded_cache
@@ -132,11 +135,11 @@ def stem(word: str, language: str) -> str:
     name = language if word.isascii() else next(named, language)
     if name in ("", ENGLISH):
         return word
-    snowball: Any = import_module("snowballstemmer")  # 15 ms, needed for other languages only
-    # Stemmers are stateful: one for each word is thread-safe.
-    stemmed: str = snowball.stemmer(name).stemWord(word)
+    stemmed: str = _snowball(name)().stemWord(word)
     return stemmed or word
 
+
+_STEMMERS = "_exuvia_snowball"
 
 LONGEST_WORD = 128
 """Maximum characters of an indexed word; longer words are truncated."""
@@ -148,6 +151,23 @@ def porter_stem(word: str) -> str:
     indexed one is returned as it is."""
     if len(word) > LONGEST_WORD:
         return word
-    stemmer: Any = import_module("snowballstemmer").stemmer("porter")
-    stemmed: str = stemmer.stemWord(word.lower())
+    stemmed: str = _snowball("porter")().stemWord(word.lower())
     return stemmed
+
+
+@cache
+def _snowball(name: str) -> Callable[[], Any]:
+    """Return the class of a stemmer. Stemmers are stateful: one for each word is thread-safe.
+
+    `snowballstemmer` imports the stemmers of all languages (15 ms, 3 MB). Its modules are imported one by one here, as
+    members of a package with another name and the same folder.
+    """
+    if _STEMMERS not in sys.modules:
+        spec = find_spec("snowballstemmer")
+        assert spec is not None
+        package = ModuleType(_STEMMERS)
+        package.__path__ = spec.submodule_search_locations or []
+        sys.modules[_STEMMERS] = package
+    module = import_module(f"{_STEMMERS}.{name}_stemmer")
+    stemmer: Callable[[], Any] = getattr(module, f"{name.title()}Stemmer")
+    return stemmer
