@@ -121,7 +121,7 @@ class ApplicationBuilder:
         transport = await opened(Transport())
         spending = await opened(
             Spending(
-                Ledger(stores.facts, clock.now, lambda: Zones.of(self.context.config)),
+                Ledger(stores.facts, clock.now, lambda: Zones.of(self.context.config), stores.cluster),
                 self.context.settings,
                 counters,
                 find=partial(_payer, catalog),

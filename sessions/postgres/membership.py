@@ -105,6 +105,8 @@ class Membership:
         """The beats of the others, and when each was first seen on the monotonic clock."""
         self._had_failed = False
         self._grace_until = 0.0
+        self._others: frozenset[str] | None = None
+        """The others that are alive; None before the first round."""
         self._gone: dict[str, asyncio.Future[None]] = {}
         """Done once a gateway is no more."""
         self._connection: Connection | None = None
@@ -154,6 +156,13 @@ class Membership:
     async def until_gone(self, gateway: str) -> None:
         """Return once another gateway is dead or has left."""
         await asyncio.shield(self._gone.setdefault(gateway, self._loop.create_future()))
+
+    def is_gone(self, gateway: str) -> bool:
+        """Return True if another gateway is dead or has left; see `Cluster.is_gone`. What a former incarnation of this
+        process has begun may still run in it."""
+        if not gateway or not self.id or self._others is None or self.silent_seconds > CONTACT_SECONDS:
+            return False
+        return gateway.partition(".")[0] != self._database.process and gateway not in self._others
 
     def rows(self) -> list[GatewayRow]:
         """Return the gateways that are alive, in the order of their start. Blocks; raises StorageFailed."""
@@ -276,6 +285,7 @@ class Membership:
     # --- on the loop --------------------------------------------------------------------------------------------------
 
     def _note_others(self, others: frozenset[str], unowned: bool) -> None:
+        self._others = others
         for gateway in self._gone.keys() - others:
             self._gone.pop(gateway).set_result(None)
         if unowned:

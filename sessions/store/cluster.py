@@ -71,6 +71,11 @@ class Cluster(Protocol):
         """Return once another gateway is dead or has left."""
         ...
 
+    def is_gone(self, gateway: str) -> bool:
+        """Return True if another gateway is dead or has left. This one must have been a member for some seconds before
+        that; it knows of no death while it has no contact with the store itself."""
+        ...
+
     def rows(self) -> list[GatewayRow]:
         """Return the gateways that are alive, in the order of their start. Blocks; raises StorageFailed."""
         ...

@@ -9,9 +9,10 @@ import random
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.config.keys import load_config
 from gateway.config.settings import Settings
@@ -24,6 +25,7 @@ from plugins.testing.contexts import ManualClock
 from sessions.events.messages import Usage
 from sessions.files.committer import Committer
 from sessions.files.journals import Journals
+from sessions.store.cluster import Cluster
 from tests.gateway.gateways import TOKEN, Client, Frame, gateway
 from tests.gateway.test_spending import ledger, priced
 
@@ -33,12 +35,14 @@ PRICE = Price(input=1.0, cached=1.0, output=1.0, currency="USD")
 
 
 @contextlib.asynccontextmanager
-async def account(home: Path, clock: ManualClock, **configured: Any) -> AsyncIterator[Spending]:
+async def account(
+    home: Path, clock: ManualClock, cluster: Cluster | None = None, /, **configured: Any
+) -> AsyncIterator[Spending]:
     """The account of a home with this configuration, in which sessions are called by their person."""
     settings = Settings(load_config(None, environment={}, overrides={"agent": {"timezone": "UTC"}, **configured}))
     async with Committer() as committer:
         store = Journals(home, home / "quarantine", committer)
-        kept = Ledger(store, clock.now, lambda: Zones.of(settings.current))
+        kept = Ledger(store, clock.now, lambda: Zones.of(settings.current), cluster)
         async with Spending(kept, settings, Counters(), find=payer_of, monotonic=clock.monotonic) as spending:
             yield spending
 
@@ -154,20 +158,22 @@ async def test_requests_are_limited_by_minute_and_hour(tmp_path: Path) -> None:
             await spending.begin(asked())
 
 
+LEFT = RequestReserved(
+    request="left",
+    person="ana",
+    agent="main",
+    session="ana",
+    purpose="answer",
+    model="a:b",
+    usage=Usage(input=70),
+    micros=70,
+)
+
+
 async def test_a_reservation_that_a_crash_left_behind_is_charged_and_marked(tmp_path: Path) -> None:
     clock = ManualClock(NOON)
-    left = RequestReserved(
-        request="left",
-        person="ana",
-        agent="main",
-        session="ana",
-        purpose="answer",
-        model="a:b",
-        usage=Usage(input=70),
-        micros=70,
-    )
     async with account(tmp_path, clock, **caps(day=150)) as spending, spending.ledger.writing() as writer:
-        await writer.append_durable(left)
+        await writer.append_durable(LEFT)
     async with account(tmp_path, clock, **caps(day=150)) as spending:
         with pytest.raises(BudgetSpent, match=r"0\.000070 are spent, and this"):
             await spending.begin(asked())
@@ -176,6 +182,46 @@ async def test_a_reservation_that_a_crash_left_behind_is_charged_and_marked(tmp_
             assert not (await spending.ledger.sums()).open
     charged = [line for line in ledger(tmp_path) if line["kind"] == "request_charged"]
     assert [(line["micros"], line["estimated"]) for line in charged] == [(70, True)]
+
+
+class _Others:
+    """The other gateways of a cluster, as far as a ledger asks."""
+
+    id = "one.1"
+    gone = "two.1"
+
+    def is_gone(self, gateway: str) -> bool:
+        return gateway == self.gone
+
+
+async def test_what_a_gateway_that_is_gone_has_reserved_is_charged_at_the_next_request_until_it_says_what_it_was(
+    tmp_path: Path,
+) -> None:
+    clock, others = ManualClock(NOON), _Others()
+    async with account(tmp_path, clock, cast("Cluster", others), **caps(day=1000)) as spending:
+        async with spending.ledger.writing() as writer:
+            for gateway in ("two.1", "three.1"):
+                await writer.append_durable(replace(LEFT, request=gateway, gateway=gateway))
+
+        async def sums_after(seconds: float) -> tuple[list[int], list[int]]:
+            """What is spent, and what is reserved, after a request at that time."""
+            clock.move(seconds)
+            (await spending.begin(asked())).end(None)
+            sums = await spending.ledger.sums()
+            return list(set(sums.spent.values())), list(set(sums.reserved.values()))
+
+        assert await sums_after(1) == ([], [140]), "a gateway that has just joined may not be known"
+        assert await sums_after(10) == ([70], [70])
+        late = spending.ledger
+        late.append(replace(LEFT.charged(), request="two.1", usage=Usage(input=20), micros=20, estimated=False))
+        assert await sums_after(0) == ([20], [70])
+        sums = await spending.ledger.sums()
+        assert [(each.requests, each.input, each.micros, each.estimated) for each in sums.entries.values()] == [
+            (1, 20, 20, 0)
+        ]
+        assert list(sums.sessions["ana"].values()) == [20]
+    reserved = [line for line in ledger(tmp_path) if line["kind"] == "request_reserved"]
+    assert [line["gateway"] for line in reserved] == ["two.1", "three.1", *[_Others.id] * 3]
 
 
 async def test_the_end_of_a_month_between_a_request_and_its_charge_loses_nothing(tmp_path: Path) -> None:

@@ -144,6 +144,9 @@ async def test_a_gateway_that_stands_still_is_declared_dead_and_rejected_and_com
         await until(lambda: one.membership.id not in ("", before))
         assert lost == [claim]
         assert not one.claims.holds(claim)
+        await until(lambda: two.membership.is_gone(before))
+        assert not one.membership.is_gone(before), "what it has begun may still run in this process"
+        await until(lambda: not two.membership.is_gone(one.membership.id))
         await asyncio.wait_for(two.claims.until_unowned(), 30)
         assert await _adopted(two) == [MAIN]
         assert isinstance(await one.claims.claim(MAIN), Elsewhere)

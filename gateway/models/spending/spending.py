@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from secrets import token_hex
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import structlog
@@ -222,8 +222,9 @@ class Spending:
         """
         most = Usage(input=request.tokens() if template.rate else 0, output=request.output)
         worst = micros_of(template.rate, most) if template.rate else 0
-        fields = {name: getattr(template, name) for name in RequestReserved.__struct_fields__}
-        reserved = RequestReserved(**{**fields, "usage": most, "micros": worst})
+        known: dict[str, Any] = {"usage": most, "micros": worst, "gateway": self.ledger.gateway}
+        names = set(RequestReserved.__struct_fields__) - known.keys()
+        reserved = RequestReserved(**{name: getattr(template, name) for name in names}, **known)
         try:
             async with self.ledger.writing() as writer:
                 # No await up to the append: another request must not take the same room.

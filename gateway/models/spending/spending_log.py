@@ -26,12 +26,16 @@ from plugins.support.workspace import OWNER
 from sessions.events.errors import SessionsError
 from sessions.events.events import MAIN_AGENT
 from sessions.events.messages import Usage
+from sessions.store.cluster import Cluster
 from sessions.store.lazy_log import LazyLog, LogFormat
 from sessions.store.log_writer import LogWriter
 from sessions.store.protocols import Lines, LogReader, Store
 
 ABANDONED = timedelta(minutes=20)
 """Age of a reservation after which its request is not waited for: longer than any request may take."""
+
+ANNOUNCED = timedelta(seconds=10)
+"""Age of a reservation from which its gateway, if it is alive, is known to the others of its cluster."""
 
 MOST_DEFERRED = 10_000
 """Events that are kept while the ledger cannot be written."""
@@ -63,7 +67,8 @@ class RequestReserved(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="request_reserved"
 ):
     """A request that budgets limit is about to be sent, and costs `micros` at most. The fields are those of
-    `request_charged`; `usage` is the most that it may use."""
+    `request_charged`; `usage` is the most that it may use. `gateway` is the incarnation of the gateway that sends it, empty
+    if there are no others."""
 
     request: str
     person: str
@@ -75,10 +80,13 @@ class RequestReserved(
     micros: int
     rate: Rate | None = None
     currency: str = "USD"
+    gateway: str = ""
 
     def charged(self) -> RequestCharged:
         """Return the charge for a request whose outcome is unknown: all that was reserved."""
-        return RequestCharged(**msgspec.structs.asdict(self), estimated=True)
+        fields = msgspec.structs.asdict(self)
+        del fields["gateway"]
+        return RequestCharged(**fields, estimated=True)
 
 
 class RequestReleased(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="request_released"):
@@ -198,7 +206,8 @@ class Sums:
 
     `sessions` has the cost of each session in millionths of the currency, by purpose and model. For the budgets, `spent` and
     `reserved` are sums by period, `open` the requests whose outcome is unknown yet, each with the places and the time of its
-    reservation, and `warned` the places whose people were warned.
+    reservation, `in_full` those that were charged as reserved, each with the time, because their gateway had gone, and
+    `warned` the places whose people were warned.
     """
 
     def __init__(self, zones: Zones) -> None:
@@ -207,6 +216,7 @@ class Sums:
         self.spent: dict[Place, int] = {}
         self.reserved: dict[Place, int] = {}
         self.open: dict[str, tuple[RequestReserved, list[Place], datetime]] = {}
+        self.in_full: dict[str, tuple[RequestCharged, str]] = {}
         self.warned: set[Place] = set()
         self._zones = zones
 
@@ -216,7 +226,7 @@ class Sums:
         copy.entries = {entry: msgspec.structs.replace(spent) for entry, spent in self.entries.items()}
         copy.sessions = {session: dict(costs) for session, costs in self.sessions.items()}
         copy.spent, copy.reserved = dict(self.spent), dict(self.reserved)
-        copy.open, copy.warned = dict(self.open), set(self.warned)
+        copy.open, copy.in_full, copy.warned = dict(self.open), dict(self.in_full), set(self.warned)
         return copy
 
     def add(self, event: LedgerEvent, at: str) -> None:
@@ -229,12 +239,21 @@ class Sums:
                 for place in places:
                     self.reserved[place] = self.reserved.get(place, 0) + event.micros
             case RequestCharged():
-                self._release(event.request)
-                self._charge(event, at)
+                self._settle(event, at)
             case RequestReleased():
                 self._release(event.request)
             case BudgetWarned():
                 self.warned.add((event.currency, event.scope, event.period))
+
+    def _settle(self, event: RequestCharged, at: str) -> None:
+        """Add a charge. It replaces that of a gateway which took the one that sent the request for dead."""
+        if (before := self.in_full.pop(event.request, None)) is not None:
+            self._charge(*before, sign=-1)
+        left = self.open.get(event.request)
+        if left is not None and event == left[0].charged():
+            self.in_full[event.request] = event, at
+        self._release(event.request)
+        self._charge(event, at)
 
     def _release(self, request: str) -> None:
         if request not in self.open:
@@ -255,22 +274,22 @@ class Sums:
             for period in get_args(Period):
                 yield event.currency, scope, period_key(period, day)
 
-    def _charge(self, event: RequestCharged, at: str) -> None:
+    def _charge(self, event: RequestCharged, at: str, *, sign: Literal[1, -1] = 1) -> None:
         for place in self._places(event, datetime.fromisoformat(at)) if event.micros else ():
-            self.spent[place] = self.spent.get(place, 0) + event.micros
+            self.spent[place] = self.spent.get(place, 0) + sign * event.micros
         day = self._zones.day(datetime.fromisoformat(at), event.person)
         entry = Entry(day, event.person, event.agent, event.purpose, event.model, event.currency)
         spent = self.entries.setdefault(entry, Spent())
-        spent.requests += 1
-        spent.input += event.usage.input
-        spent.cached += event.usage.cached
-        spent.output += event.usage.output
-        spent.micros += event.micros
-        spent.estimated += event.micros if event.estimated else 0
-        spent.unpriced += event.rate is None and not event.reported
+        spent.requests += sign
+        spent.input += sign * event.usage.input
+        spent.cached += sign * event.usage.cached
+        spent.output += sign * event.usage.output
+        spent.micros += sign * event.micros
+        spent.estimated += sign * event.micros if event.estimated else 0
+        spent.unpriced += sign if event.rate is None and not event.reported else 0
         if event.micros:
             costs, key = self.sessions.setdefault(event.session, {}), (event.purpose, event.model)
-            costs[key] = costs.get(key, 0) + event.micros
+            costs[key] = costs.get(key, 0) + sign * event.micros
 
     def between(self, first: date, last: date) -> Iterator[tuple[Entry, Spent]]:
         """Yield the sums of the days from `first` to `last`, both included."""
@@ -322,10 +341,18 @@ class Ledger:
         store: The store of its logs.
         now: Returns the current time in UTC.
         zones: Returns the time zones in which days begin.
+        cluster: The gateways that append to it, None if there is one.
     """
 
-    def __init__(self, store: Store, now: Callable[[], datetime], zones: Callable[[], Zones]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], datetime],
+        zones: Callable[[], Zones],
+        cluster: Cluster | None = None,
+    ) -> None:
         self._store = store
+        self._cluster = cluster
         self.now = now
         self._zones = zones
         self._opening = asyncio.Lock()
@@ -340,6 +367,11 @@ class Ledger:
     def shared(self) -> bool:
         """True if other gateways append to the same ledger."""
         return self._store.shared
+
+    @property
+    def gateway(self) -> str:
+        """The present incarnation of this gateway, empty if there are no others."""
+        return "" if self._cluster is None else self._cluster.id
 
     async def close(self) -> None:
         """Commit what was appended and close the log."""
@@ -418,8 +450,10 @@ class Ledger:
             self.append(event)
 
     def _charge_abandoned(self, writer: LogWriter[LedgerEvent, Sums], *, all_: bool = False) -> None:
-        """Charge in full the requests that a process has left behind: all, or those older than any request may take."""
-        before = self.now() - ABANDONED
+        """Charge in full the requests that a process has left behind: all, or those of gateways that are gone and those
+        older than any request may take."""
+        now, cluster = self.now(), self._cluster
         for reserved, _, at in list(writer.state.open.values()):
-            if all_ or at < before:
+            gone = cluster is not None and at < now - ANNOUNCED and cluster.is_gone(reserved.gateway)
+            if all_ or gone or at < now - ABANDONED:
                 writer.append(reserved.charged())
