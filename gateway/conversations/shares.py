@@ -23,6 +23,7 @@ from sessions.events.events import (
     ModelReplied,
     Recorded,
     ReplyImported,
+    RequestedCall,
     ToolReturned,
     TurnEnded,
 )
@@ -230,15 +231,15 @@ def _shown(  # noqa: PLR0911 - one arm for each kind
             return {"kind": "message_received", "text": message.text, "attachments": files, **handed}
         case MessageImported() as imported:
             return {"kind": "message_imported", "text": imported.text, "attachments": files}
-        case ReplyImported() as imported_reply:
-            return {"kind": "reply_imported", "model": imported_reply.model, "text": imported_reply.text}
+        case ReplyImported() as imported if imported.text or (tools and imported.calls):
+            calls = _calls(imported.calls) if tools else []
+            return {"kind": "reply_imported", "model": imported.model, "text": imported.text, "calls": calls}
         case ModelReplied() as reply if reply.text or (tools and reply.calls):
-            calls = [{"id": call.id, "tool": call.tool, "arguments": call.arguments} for call in reply.calls]
             return {
                 "kind": "model_replied",
                 "model": reply.model,
                 "text": reply.text,
-                "calls": calls if tools else [],
+                "calls": _calls(reply.calls) if tools else [],
                 "stop": reply.stop,
             }
         case ToolReturned() as returned if tools:
@@ -250,6 +251,10 @@ def _shown(  # noqa: PLR0911 - one arm for each kind
             return {"kind": "turn_ended", "outcome": outcome, "millis": millis}
         case _:
             return None
+
+
+def _calls(calls: tuple[RequestedCall, ...]) -> list[dict[str, str]]:
+    return [{"id": call.id, "tool": call.tool, "arguments": call.arguments} for call in calls]
 
 
 def _file(file: Attachment, *, with_hash: bool) -> dict[str, Any]:

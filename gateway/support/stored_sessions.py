@@ -110,9 +110,7 @@ def entry_of(event: Recorded) -> Entry | None:  # noqa: PLR0911 - one arm for ea
             return _entry(event, "person", text_with_attachments(text, attachments), client)
         case MessageImported(text=text, attachments=attachments):
             return _entry(event, "person", text_with_attachments(text, attachments), "imported")
-        case ReplyImported(text=text):
-            return _entry(event, "assistant", text)
-        case ModelReplied(text=text, calls=calls) if text or calls:
+        case ModelReplied(text=text, calls=calls) | ReplyImported(text=text, calls=calls) if text or calls:
             return _entry(event, "assistant", text, "\n".join(map(call_line, calls)))
         case ToolReturned(output=output, outcome=outcome):
             return _entry(event, "tool", output, outcome)

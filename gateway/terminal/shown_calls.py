@@ -14,6 +14,7 @@ from sessions.events.events import (
     CallRef,
     Event,
     ModelReplied,
+    ReplyImported,
     RequestedCall,
     ToolCalled,
     ToolReturned,
@@ -75,6 +76,8 @@ class ShownCalls:
                 if event.reasoning:
                     self._finished.appendleft(FinishedThought(event.reasoning, event.reasoning_millis))
                     self._unfolded = 0
+                self._requested = {CallRef(of=seq, index=index): call for index, call in enumerate(calls)}
+            case ReplyImported(calls=calls) if calls:
                 self._requested = {CallRef(of=seq, index=index): call for index, call in enumerate(calls)}
             case ToolCalled(call=ref):
                 self._running, self._output, self._end = ref, "", 0

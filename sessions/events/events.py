@@ -129,12 +129,14 @@ class MessageImported(_Kind, tag="message_imported", frozen=True, kw_only=True):
 
 class ReplyImported(_Kind, tag="reply_imported", frozen=True, kw_only=True):
     """A reply was imported from another program, where its id is `id`. The event's time is that of the reply. `model` is as
-    named there, empty if it is not known; `reasoning` is shown to people and is not part of the view."""
+    named there, empty if it is not known; `reasoning` is shown to people and is not part of the view. After it, each of
+    the `calls` has a `tool_returned`; none of them runs again."""
 
     id: str
     model: str
     text: str
     reasoning: str = ""
+    calls: tuple[RequestedCall, ...] = ()
 
 
 class MessageWithdrawn(_Kind, tag="message_withdrawn", frozen=True, kw_only=True):

@@ -40,6 +40,7 @@ from sessions.events.events import (
     Recorded,
     ReplyDelivered,
     ReplyImported,
+    RequestedCall,
     RequestRepeated,
     RequestSent,
     SessionArchived,
@@ -130,7 +131,7 @@ def _changes(  # noqa: PLR0911, PLR0912, PLR0915 - one arm for each kind
             message = UserMessage(text=event.text, attachments=event.attachments)
             return {**_imported(t, recorded, message), "beginning": t.beginning or _beginning(event.text)}
         case ReplyImported():
-            return _imported(t, recorded, AssistantMessage(text=event.text))
+            return _imported(t, recorded, AssistantMessage(text=event.text, calls=_tool_calls(recorded.seq, event.calls)))
         case MessageWithdrawn():
             return {"waiting": tuple(w for w in t.waiting if w.seq != event.of)}
         case InstructionsSet():
@@ -404,11 +405,7 @@ def _resumed(turn: OpenTurn, event: TurnResumed) -> dict[str, object]:
 
 
 def _replied(t: Transcript, recorded: Recorded, event: ModelReplied) -> dict[str, object]:
-    refs = [CallRef(of=recorded.seq, index=index) for index in range(len(event.calls))]
-    calls = tuple(
-        ToolCall(id=call_id(ref), tool=call.tool, arguments=call.arguments)
-        for ref, call in zip(refs, event.calls, strict=True)
-    )
+    calls = _tool_calls(recorded.seq, event.calls)
     changes: dict[str, object] = {}
     said = TokenFeatures()
     if event.text or calls or event.opaque:
@@ -422,10 +419,19 @@ def _replied(t: Transcript, recorded: Recorded, event: ModelReplied) -> dict[str
         changes["spent"] = _spent(t, "answer", replied_as(t, event), event.usage)
         changes["last_usage"] = event.usage
     opened = tuple(
-        OpenCall(ref=ref, tool=call.tool, arguments=call.arguments) for ref, call in zip(refs, event.calls, strict=True)
+        OpenCall(ref=CallRef(of=recorded.seq, index=index), tool=call.tool, arguments=call.arguments)
+        for index, call in enumerate(event.calls)
     )
     answer = {"said": recorded.seq} if event.text and not opened and event.stop != "cancelled" else {}
     return {**changes, **_in_turn(t, lambda _: {"calls": opened, "finished": not opened, **answer})}
+
+
+def _tool_calls(seq: int, calls: tuple[RequestedCall, ...]) -> tuple[ToolCall, ...]:
+    """Return the calls of the reply with this seq as the model is shown them."""
+    return tuple(
+        ToolCall(id=call_id(CallRef(of=seq, index=index)), tool=call.tool, arguments=call.arguments)
+        for index, call in enumerate(calls)
+    )
 
 
 def replied_as(t: Transcript, event: ModelReplied) -> str:
@@ -502,12 +508,25 @@ def _began(calls: tuple[OpenCall, ...], event: ToolCalled) -> tuple[OpenCall, ..
 
 
 def _returned(t: Transcript, recorded: Recorded, event: ToolReturned) -> dict[str, object]:
-    tool = next((call.tool for call in t.open_turn.calls if call.ref == event.call), "") if t.open_turn else ""
+    if t.open_turn is not None:
+        tool = next((call.tool for call in t.open_turn.calls if call.ref == event.call), "")
+    else:
+        tool = _imported_tool(t, event.call)
     message = ToolMessage(id=call_id(event.call), tool=tool, text=event.output, failed=event.outcome != "returned")
     return {
         "view": t.view.grown(message, recorded.seq) if _is_kept(t, recorded.seq) else t.view,
         **_in_turn(t, lambda turn: {**_without_call(turn, event.call), "files": (*turn.files, *event.attachments)}),
     }
+
+
+def _imported_tool(t: Transcript, ref: CallRef) -> str:
+    """Return the tool of a call of the last imported reply; "" if it is not in the view."""
+    at = len(t.view.messages) - 1
+    while at >= 0 and isinstance(t.view.messages[at], ToolMessage):
+        at -= 1
+    message, name = (t.view.messages[at] if at >= 0 else None), call_id(ref)
+    calls = message.calls if isinstance(message, AssistantMessage) else ()
+    return next((call.tool for call in calls if call.id == name), "")
 
 
 def _without_call(turn: OpenTurn, ref: CallRef) -> dict[str, object]:

@@ -116,7 +116,7 @@ def test_openclaw_in_both_of_its_formats(tmp_path: Path, stored: str) -> None:
     assert texts == ["Water the daffodils?", "Not today.", "It rained enough."]
     assert report["routes"] == ['[[routes]]\nchannel = "telegram"\nchat = "-100"\nagent = "work"']
     reasons = {each["reason"] for each in report["left_out"]}
-    assert {"calls of tools", "outputs of tools", "switched off there"} < reasons
+    assert "switched off there" in reasons
     assert any("past" in reason for reason in reasons)
     assert (home / "workspace" / "AGENTS.md").read_text() == "Be kind.\n"
     assert (home / "workspace" / "skills" / "tides" / "SKILL.md").read_text() == SKILL
@@ -224,7 +224,7 @@ def test_nanobot(tmp_path: Path) -> None:
     write(root / "cron" / "jobs.json", {"version": 1, "jobs": [job]})
     report = twice(home, "nanobot", root)
     assert report["items"] == {"conversations": {"new": 1}, "notes": {"new": 1}, "schedules": {"new": 1}}
-    assert list(spoken(home).values()) == [["Remember tulips", "Noted."]]
+    assert list(spoken(home).values()) == [["Remember tulips", "", "Noted."]]
 
 
 def test_hermes_while_its_database_is_open_in_wal_mode(tmp_path: Path) -> None:

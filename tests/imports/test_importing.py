@@ -107,7 +107,7 @@ def test_archived_conversations_stay_archived_and_hidden_nodes_are_left_out(tmp_
     assert list(spoken(home).values()) == [["Hello", "Good day."]]
     (session,) = (path.stem for path in (home / "sessions").glob("*.jsonl"))
     assert [event["kind"] for event in events(home, session)][1:3] == ["session_titled", "session_archived"]
-    assert {each["reason"] for each in report["left_out"]} == {"hidden in ChatGPT", "outputs of tools"}
+    assert {each["reason"] for each in report["left_out"]} == {"hidden in ChatGPT", "outputs of tools whose call is missing"}
 
 
 @pytest.fixture

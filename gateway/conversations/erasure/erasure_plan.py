@@ -56,6 +56,8 @@ _TELLING = frozenset(
 )
 """The kinds of events that have to be decoded: they say what came of messages, or belong to messages outside of a turn."""
 _REQUESTS = frozenset({b"request_sent", b"request_repeated"})
+_RETURNED = kind_of(ToolReturned).encode()
+"""Outside of a turn, the result of an imported call."""
 _RECALLED = kind_of(MemoryRecalled).encode()
 
 
@@ -167,6 +169,8 @@ class _Search:
         seq, turn, kind = int(head[1]), head[2], head[3]
         if seq <= self._chosen.upto or (turn != b"null" and int(turn) in self._turns):
             return True
+        if kind == _RETURNED:
+            return turn == b"null"
         return seq in self._messages if kind == _MESSAGE and b'"edits":"' not in line else kind in _TELLING
 
     def _is_reached(self, recorded: Recorded) -> bool:
@@ -180,7 +184,7 @@ class _Search:
             case MessageImported():
                 self._imported = seq in self._messages
                 self.reached.messages |= {seq} if self._imported else set()
-            case ReplyImported() if self._imported:
+            case ReplyImported() | ToolReturned() if self._imported and recorded.turn is None:
                 return True
             case TurnStarted(takes=takes) | TurnJoined(takes=takes) if self._messages.intersection(takes):
                 self._turns.add(recorded.turn or 0)

@@ -28,6 +28,7 @@ from sessions.events.events import (
     PluginFailed,
     ReplyDelivered,
     ReplyImported,
+    RequestedCall,
     RequestRepeated,
     RequestSent,
     SessionTitled,
@@ -83,13 +84,16 @@ def _(event: MessageImported) -> Event:
 
 @without_content.register
 def _(event: ReplyImported) -> Event:
-    return _replace(event, text=ERASED, reasoning="")
+    return _replace(event, text=ERASED, reasoning="", calls=_bare(event.calls))
 
 
 @without_content.register
 def _(event: ModelReplied) -> Event:
-    calls = tuple(_replace(call, arguments="{}") for call in event.calls)
-    return _replace(event, text=ERASED if event.text else "", calls=calls, opaque=None, reasoning="")
+    return _replace(event, text=ERASED if event.text else "", calls=_bare(event.calls), opaque=None, reasoning="")
+
+
+def _bare(calls: tuple[RequestedCall, ...]) -> tuple[RequestedCall, ...]:
+    return tuple(_replace(call, arguments="{}") for call in calls)
 
 
 @without_content.register

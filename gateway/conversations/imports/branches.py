@@ -61,8 +61,8 @@ class ImportSource(msgspec.Struct, frozen=True, kw_only=True):
 class ExistingBranch(msgspec.Struct, frozen=True, kw_only=True):
     """A session that was imported before.
 
-    `messages` are the ids of its imported messages, and `seqs` the events with them. `used` is True if a person has
-    continued it here; `titled` and `archived` say what is recorded.
+    `messages` are the ids of its imported messages, and `seqs` the last event of each. `used` is True if a person has
+    continued it here; `titled` and `archived` say what is recorded. The last message lacks the results of `lacking` calls.
     """
 
     session: str
@@ -72,10 +72,7 @@ class ExistingBranch(msgspec.Struct, frozen=True, kw_only=True):
     used: bool
     titled: bool = False
     archived: bool = False
-
-    def offset(self, id_: str) -> int:
-        """Return the index of a message, 0 if it is not here."""
-        return self.messages.index(id_) if id_ in self.messages else 0
+    lacking: int = 0
 
     def goes_on(self, shared: int) -> bool:
         """Return True if messages after the first `shared` ones can be appended."""
@@ -85,13 +82,19 @@ class ExistingBranch(msgspec.Struct, frozen=True, kw_only=True):
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """What to do with a branch: its messages from the index `start` on are added to a session.
 
-    With `base` they continue that session, as a fork from its event `fork_at` if that is not 0. Without it a session is
-    created. There is nothing to add if `start` is the number of messages.
+    With `base` they continue that session after its first `end` messages, as a fork from its event `fork_at` if that is not
+    0. Without it a session is created. Before them come the results that the last message of the session lacks.
     """
 
     start: int
     base: ExistingBranch | None = None
+    end: int = 0
     fork_at: int = 0
+
+    @property
+    def lacking(self) -> int:
+        """The number of results that the base lacks, if it is continued."""
+        return self.base.lacking if self.base is not None and self.start and self.base.goes_on(self.end) else 0
 
 
 def branches_of(conversation: SourceConversation) -> tuple[list[list[SourceMessage]], int]:
@@ -130,24 +133,26 @@ def times_of(branch: Sequence[SourceMessage], began: str) -> list[str]:
 def place(branch: Sequence[SourceMessage], existing: Sequence[ExistingBranch]) -> Placement:
     """Return what to do with a branch, given the sessions of its conversation that exist."""
     shared = [_common(branch, each.messages) for each in existing]
-    ends = [each.offset(branch[0].id) + common for each, common in zip(existing, shared, strict=True)]
     # Of sessions that share as much, one that can be continued: a fork that an interrupted import has only begun.
-    best = max(range(len(existing)), key=lambda at: (shared[at], existing[at].goes_on(ends[at])), default=None)
+    best = max(range(len(existing)), key=lambda at: (shared[at][0], existing[at].goes_on(shared[at][1])), default=None)
     if best is None:
         return Placement(start=0)
-    base, start = existing[best], shared[best]
-    if start == len(branch) or base.goes_on(ends[best]):
-        return Placement(start=start, base=base)
-    return Placement(start=start, base=base, fork_at=base.seqs[ends[best] - 1]) if start else Placement(start=0)
+    base, (start, end) = existing[best], shared[best]
+    if start == len(branch) or base.goes_on(end):
+        return Placement(start=start, base=base, end=end)
+    return Placement(start=start, base=base, end=end, fork_at=base.seqs[end - 1]) if start else Placement(start=0)
 
 
-def _common(branch: Sequence[SourceMessage], messages: Sequence[str]) -> int:
-    """Return the number of messages at the beginning of a branch that are in a session. A program may have forgotten those
-    before them."""
-    count = 0
-    first = messages.index(branch[0].id) if branch[0].id in messages else 0
-    for message, id_ in zip(branch, messages[first:], strict=False):
-        if message.id != id_:
+def _common(branch: Sequence[SourceMessage], messages: Sequence[str]) -> tuple[int, int]:
+    """Return the number of messages at the beginning of a branch that are in a session, and how many of the session these
+    and those before them are. A program may have forgotten those before. Replies with calls may be missing in between:
+    former versions left them out."""
+    at = messages.index(branch[0].id) if branch[0].id in messages else 0
+    start = end = 0
+    for index, message in enumerate(branch, 1):
+        if at < len(messages) and message.id == messages[at]:
+            at += 1
+            start, end = index, at
+        elif not message.calls:
             break
-        count += 1
-    return count
+    return start, end

@@ -18,6 +18,7 @@ from sessions.events.events import (
     SessionOpened,
     SessionTitled,
     SettingChanged,
+    ToolReturned,
     UnknownEvent,
 )
 from sessions.store.lazy_log import LogFormat
@@ -74,14 +75,19 @@ def _read(logs: LogReader, session: str, origin: ImportOrigin) -> ExistingBranch
     """Read a session; None if it was not imported from there."""
     key, used, ours, titled, archived = "", False, False, False, False
     messages: dict[str, int] = {}
+    last, lacking = "", 0
     for recorded in StoredLog(logs, session).events():
         match recorded.event:
             case SessionOpened() as opened:
                 key, ours = opened.key, opened.imported == origin
             case SessionForked() as forked:
                 key = forked.key
-            case MessageImported(id=id_) | ReplyImported(id=id_):
-                messages[id_] = recorded.seq
+            case MessageImported(id=last):
+                messages[last], lacking = recorded.seq, 0
+            case ReplyImported(id=last, calls=calls):
+                messages[last], lacking = recorded.seq, len(calls)
+            case ToolReturned() if lacking and recorded.turn is None:
+                messages[last], lacking = recorded.seq, lacking - 1
             case SessionTitled():
                 titled = True
             case SessionArchived():
@@ -91,4 +97,13 @@ def _read(logs: LogReader, session: str, origin: ImportOrigin) -> ExistingBranch
     if not ours:
         return None
     ids, seqs = tuple(messages), tuple(messages.values())
-    return ExistingBranch(session=session, key=key, messages=ids, seqs=seqs, used=used, titled=titled, archived=archived)
+    return ExistingBranch(
+        session=session,
+        key=key,
+        messages=ids,
+        seqs=seqs,
+        used=used,
+        titled=titled,
+        archived=archived,
+        lacking=lacking,
+    )

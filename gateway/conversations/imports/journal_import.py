@@ -6,7 +6,7 @@ Whatever of a branch is here already is kept, so that an import that was killed 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Literal, Protocol
@@ -22,19 +22,22 @@ from gateway.conversations.imports.branches import (
     times_of,
 )
 from gateway.conversations.imports.import_log import began_at, known_conversation
-from gateway.conversations.imports.readers.import_values import LeftOut, SourceConversation, SourceMessage
+from gateway.conversations.imports.readers.import_values import LeftOut, SourceCall, SourceConversation, SourceMessage
 from gateway.conversations.routing.conversation_runner import CatalogWriter
 from gateway.support.errors import Conflict, OwnedElsewhere
 from sessions.events.errors import JournalDamaged
 from sessions.events.events import (
     FORMAT,
+    CallRef,
     Event,
     ImportOrigin,
     MessageImported,
     ReplyImported,
+    RequestedCall,
     SessionArchived,
     SessionOpened,
     SessionTitled,
+    ToolReturned,
 )
 from sessions.state.transcript import Transcript
 from sessions.state.truncation import head_and_tail
@@ -50,6 +53,9 @@ PENDING_BYTES = 1024 * 1024
 CUT_BYTES = 512 * 1024
 """Bytes that are kept of a text that does not fit a line."""
 
+
+NO_RESULT = "The program that this was imported from has no result of it."
+"""The output of a call without a result."""
 
 EMPTY = Transcript()
 
@@ -159,20 +165,24 @@ class PlannedImport:
         """Note a branch as added, without its seqs: a plan forks from nothing that it only planned."""
         session, key = self.target(branch, placement)
         outcome = outcome_of(branch, placement)
-        ids = tuple(message.id for message in branch)
-        self.note(ExistingBranch(session=session, key=key, messages=ids, seqs=tuple(range(1, len(ids) + 1)), used=False))
+        self.note(branch, placement, range(1, len(branch) - placement.start + 1))
         return ImportedBranch(key=key, session=session, messages=len(branch) - placement.start, outcome=outcome)
 
-    def note(self, branch: ExistingBranch) -> None:
-        """Note a session as it is now."""
-        self.existing = [*(each for each in self.existing if each.session != branch.session), branch]
+    def note(self, branch: Sequence[SourceMessage], placement: Placement, seqs: Iterable[int]) -> None:
+        """Note that the rest of a branch was added, whose last events are `seqs`."""
+        session, key = self.target(branch, placement)
+        base, end = placement.base, placement.end
+        before = (base.messages[:end], base.seqs[:end]) if base is not None else ((), ())
+        ids = (*before[0], *(message.id for message in branch[placement.start :]))
+        grown = ExistingBranch(session=session, key=key, messages=ids, seqs=(*before[1], *seqs), used=False)
+        self.existing = [*(each for each in self.existing if each.session != session), grown]
 
 
 def outcome_of(branch: Sequence[SourceMessage], placement: Placement) -> Literal["new", "forked", "continued", "unchanged"]:
     """Return what a placement does."""
     if placement.base is None:
         return "new"
-    if placement.start == len(branch):
+    if placement.start == len(branch) and not placement.lacking:
         return "unchanged"
     return "forked" if placement.fork_at else "continued"
 
@@ -183,7 +193,7 @@ def planned(plan: PlannedImport) -> ConversationOutcome:
     done: list[ImportedBranch] = []
     for branch in [] if plan.refused else plan.branches:
         placement = place(branch, plan.existing)
-        if plan.is_deleted(plan.target(branch, placement)[0]) if placement.start < len(branch) else False:
+        if outcome_of(branch, placement) != "unchanged" and plan.is_deleted(plan.target(branch, placement)[0]):
             left.append(LeftOut(kind="messages", reason="of a branch that was deleted here", name=plan.name))
         else:
             done.append(plan.added(branch, placement))
@@ -246,7 +256,7 @@ class JournalImport:
         self, plan: PlannedImport, branch: Sequence[SourceMessage], placement: Placement
     ) -> tuple[ImportedBranch, list[LeftOut]]:
         session, key = plan.target(branch, placement)
-        times = times_of(branch, plan.began)
+        outcome, times = outcome_of(branch, placement), times_of(branch, plan.began)
         if placement.base is not None and placement.fork_at:
             now = datetime.fromisoformat(times[placement.start])
             await self._keeper.copy(placement.base.session, session, key, now=now, at=placement.fork_at)
@@ -257,20 +267,24 @@ class JournalImport:
             if not placement.start:
                 for event in _beginning(plan, placement.base):
                     writer.append(event, plan.began)
-            seqs = list(placement.base.seqs[: placement.start]) if placement.base else []
+            if placement.base is not None and placement.lacking:
+                last = placement.start - 1
+                seq = writer.complete(branch[last], placement.base, times[last])
+                whole = msgspec.structs.replace(placement.base, seqs=(*placement.base.seqs[:-1], seq), lacking=0)
+                placement = msgspec.structs.replace(placement, base=whole)
+            seqs = []
             for index in range(placement.start, len(branch)):
-                seqs.append(writer.append(_imported(plan.source.person, branch[index]), times[index]))
+                seqs.append(writer.add(plan.source.person, branch[index], times[index]))
                 await writer.keep_up()
             await writer.finish()
         finally:
             await writer.close()
         writer.record(self._catalog)
-        ids = tuple(message.id for message in branch)
-        plan.note(ExistingBranch(session=session, key=key, messages=ids, seqs=tuple(seqs), used=False))
+        plan.note(branch, placement, seqs)
         added = len(branch) - placement.start
         left = [LeftOut(kind="messages", reason="too long, so that they were cut", name=plan.name, count=writer.cut)]
         return (
-            ImportedBranch(key=key, session=session, messages=added, outcome=outcome_of(branch, placement)),
+            ImportedBranch(key=key, session=session, messages=added, outcome=outcome),
             left if writer.cut else [],
         )
 
@@ -296,9 +310,28 @@ def _beginning(plan: PlannedImport, base: ExistingBranch | None) -> Iterator[Eve
 
 
 def _imported(person: str, message: SourceMessage) -> Event:
-    if message.reply:
-        return ReplyImported(id=message.id, model=message.model, text=message.text, reasoning=message.reasoning)
-    return MessageImported(id=message.id, sender=person, text=message.text)
+    if not message.reply:
+        return MessageImported(id=message.id, sender=person, text=message.text)
+    calls = tuple(RequestedCall(id=call.id, tool=call.tool, arguments=call.arguments) for call in message.calls)
+    return ReplyImported(id=message.id, model=message.model, text=message.text, reasoning=message.reasoning, calls=calls)
+
+
+def _result(call: SourceCall, ref: CallRef) -> ToolReturned:
+    output = call.output if call.outcome != "unknown" else NO_RESULT
+    return ToolReturned(call=ref, outcome=call.outcome, output=output)
+
+
+def _shortened(event: Event) -> Event:
+    """Return an event whose texts fit a line."""
+    match event:
+        case ToolReturned(output=output):
+            return msgspec.structs.replace(event, output=head_and_tail(output, CUT_BYTES))
+        case ReplyImported(text=text, calls=calls):
+            bare = tuple(msgspec.structs.replace(call, arguments="{}") for call in calls)
+            return msgspec.structs.replace(event, text=head_and_tail(text, CUT_BYTES), reasoning="", calls=bare)
+        case _:
+            assert isinstance(event, MessageImported)
+            return msgspec.structs.replace(event, text=head_and_tail(event.text, CUT_BYTES))
 
 
 class _ImportWriter:
@@ -310,6 +343,23 @@ class _ImportWriter:
         self._pending = 0
         self.cut = 0
 
+    def add(self, person: str, message: SourceMessage, at: str) -> int:
+        """Append a message and the results of its calls; return the seq of the last event."""
+        seq = self.append(_imported(person, message), at)
+        return self._results(seq, message.calls, 0, at)
+
+    def complete(self, message: SourceMessage, base: ExistingBranch, at: str) -> int:
+        """Append the results that the last message of a session lacks; return the seq of the last event."""
+        known = max(0, len(message.calls) - base.lacking)
+        return self._results(base.seqs[-1] - known, message.calls, known, at)
+
+    def _results(self, of: int, calls: Sequence[SourceCall], known: int, at: str) -> int:
+        """Append the results of the calls of a reply, of which some are known; return the seq of the last event."""
+        seq = of
+        for index, call in enumerate(calls[known:], known):
+            seq = self.append(_result(call, CallRef(of=of, index=index)), at)
+        return seq
+
     def append(self, event: Event, at: str) -> int:
         """Append an event of a time; a text that is too long for a line is cut."""
         self._at = datetime.fromisoformat(at)
@@ -317,11 +367,8 @@ class _ImportWriter:
         try:
             seq = self._recorder.append(event, urgent=True)
         except LineTooLong:
-            assert isinstance(event, MessageImported | ReplyImported)
             self.cut += 1
-            short = {"text": head_and_tail(event.text, CUT_BYTES)}
-            short |= {"reasoning": ""} if isinstance(event, ReplyImported) else {}
-            seq = self._recorder.append(msgspec.structs.replace(event, **short), urgent=True)
+            seq = self._recorder.append(_shortened(event), urgent=True)
         self._pending += self._recorder.log.end - before
         return seq
 

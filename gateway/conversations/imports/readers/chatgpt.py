@@ -1,7 +1,8 @@
 """The export of ChatGPT: `conversations.json`, or `conversations-000.json` and so on, in a folder or a .zip archive.
 
-A conversation is a tree of nodes, of which `current_node` ends the branch that is shown. Nodes without a message, of tools,
-of the system, or hidden ones are passed over: what follows them follows the node before.
+A conversation is a tree of nodes, of which `current_node` ends the branch that is shown. A call of a tool is a message to
+it, and its result one of the tool. Nodes without a message, of the system, or hidden ones are passed over: what follows them
+follows the node before.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gateway.conversations.imports.readers.import_values import (
     SourceItem,
     SourceMessage,
 )
-from gateway.conversations.imports.readers.source_text import clean, decoded, moment
+from gateway.conversations.imports.readers.source_text import LONGEST_TEXT, call_of, clean, decoded, moment
 
 _NAMES = re.compile(r"conversations(-\d{1,6})?\.json")
 
@@ -37,7 +38,7 @@ class _Content(msgspec.Struct, frozen=True):
     content_type: str = ""
     parts: Any = None
     text: Any = None
-    thoughts: Any = None
+    result: Any = None
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -131,6 +132,21 @@ class _Tree:
         for id_, node in nodes.items():
             if node.message is not None and (shown := self._shown(id_, node.message)) is not None:
                 self._messages[id_] = shown
+        for node in nodes.values():
+            if node.message is not None and node.message.author and node.message.author.role == "tool":
+                self._add_result(node.parent or "", node.message.content or _Content())
+
+    def _add_result(self, above: str, content: _Content) -> None:
+        """Add a result to the call at or above a node."""
+        shown = self._messages.get(self.visible_at_or_before(above))
+        if shown is None or not shown.calls:
+            self._left["messages", "outputs of tools whose call is missing"] += 1
+            return
+        (call,) = shown.calls
+        output = "\n\n".join(filter(None, (call.output, self._raw(content))))[:LONGEST_TEXT]
+        outcome = "failed" if content.content_type == "system_error" else "returned"
+        done = msgspec.structs.replace(call, output=output, outcome=outcome)
+        self._messages[shown.id] = msgspec.structs.replace(shown, calls=(done,))
 
     def visible_at_or_before(self, id_: str) -> str:
         """Return the nearest visible node from a node towards the root, itself included; empty if there is none."""
@@ -172,21 +188,24 @@ class _Tree:
         role = message.author.role if message.author else ""
         content = message.content or _Content()
         if role not in ("user", "assistant"):
-            if role == "tool":
-                self._left["messages", "outputs of tools"] += 1
             return None
         if message.metadata is not None and message.metadata.hidden:
             self._left["messages", "hidden in ChatGPT"] += 1
             return None
-        if role == "assistant" and message.recipient not in (None, "all", ""):
-            self._left["messages", "calls of tools"] += 1
+        called = role == "assistant" and message.recipient not in (None, "all", "")
+        calls = (call_of(message.recipient, self._raw(content), id_),) if called else ()
+        text = "" if called else self._text(content)
+        if not text and not calls:
             return None
-        text = self._text(content)
-        if not text:
-            return None
-        model = message.metadata.model if message.metadata else ""
+        model = clean(message.metadata.model, 100) if message.metadata else ""
         at = moment(message.create_time)
-        return SourceMessage(id=id_, reply=role == "assistant", text=text, at=at, model=clean(model, 100))
+        return SourceMessage(id=id_, reply=role == "assistant", text=text, at=at, model=model, calls=calls)
+
+    def _raw(self, content: _Content) -> str:
+        """Return the text of a call or a result."""
+        parts = content.parts if isinstance(content.parts, list) else []
+        texts = (*(self._part(part) for part in parts), clean(content.text), clean(content.result))
+        return "\n\n".join(filter(None, texts))
 
     def _text(self, content: _Content) -> str:
         match content.content_type:

@@ -17,13 +17,14 @@ from gateway.conversations.imports.readers.export_files import ExportFiles, TooL
 from gateway.conversations.imports.readers.import_values import (
     Kind,
     LeftOut,
+    SourceCall,
     SourceConversation,
     SourceInvalid,
     SourceItem,
     SourceMessage,
     SourceNote,
 )
-from gateway.conversations.imports.readers.source_text import clean, decoded, moment
+from gateway.conversations.imports.readers.source_text import call_of, clean, decoded, moment, output_of
 from gateway.conversations.imports.readers.source_workspace import note_path
 
 _ROLES = {"human": False, "user": False, "assistant": True}
@@ -111,7 +112,7 @@ def _conversation(element: bytes | TooLong, place: str) -> Iterator[SourceItem]:
 
 def _messages(read: list[_Message], left: Counter[tuple[Kind, str]]) -> tuple[list[SourceMessage], dict[str, str]]:
     """Return the messages, and for each id that of the nearest message with a text. Parents precede in an export; one that
-    does not is taken for missing."""
+    does not is taken for missing. A reply is divided after its calls of tools; the last part has its id."""
     messages: list[SourceMessage] = []
     above: dict[str, str] = {}
     before = ""
@@ -120,38 +121,72 @@ def _messages(read: list[_Message], left: Counter[tuple[Kind, str]]) -> tuple[li
             left["messages", "its id occurs twice"] += 1
             continue
         parent = above.get(each.parent, "") if each.parent is not None else before
-        text, reasoning = _texts(each, left)
-        if (reply := _ROLES.get(each.sender)) is None or not text:
+        parts = _parts(each, left)
+        if (reply := _ROLES.get(each.sender)) is None or not parts:
             above[each.uuid] = parent
             continue
-        messages.append(
-            SourceMessage(
-                id=each.uuid, reply=reply, text=text, at=moment(each.created_at), parent=parent, reasoning=reasoning
-            )
-        )
+        for number, part in enumerate(parts, 1 - len(parts)):
+            id_ = f"{each.uuid}/{number + len(parts)}" if number else each.uuid
+            shared = {"id": id_, "at": moment(each.created_at), "parent": parent, "reasoning": part.reasoning}
+            messages.append(SourceMessage(reply=reply, text=part.text, calls=tuple(part.calls), **shared))
+            parent = id_
         above[each.uuid] = before = each.uuid
     return messages, above
 
 
-def _texts(message: _Message, left: Counter[tuple[Kind, str]]) -> tuple[str, str]:
-    """Return the text and the reasoning of a message."""
+class _Part(msgspec.Struct, kw_only=True):
+    """A part of a message: texts, and the calls after them."""
+
     texts: list[str] = []
     thoughts: list[str] = []
+    calls: list[SourceCall] = []
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(filter(None, self.texts))
+
+    @property
+    def reasoning(self) -> str:
+        return "\n\n".join(filter(None, self.thoughts))
+
+    def add_result(self, block: dict[str, Any]) -> bool:
+        """Add a result to its call; return False if there is none."""
+        of = block.get("tool_use_id")
+        open_ = [at for at, call in enumerate(self.calls) if call.outcome == "unknown" and (not of or call.id == of)]
+        if open_:
+            outcome = "failed" if block.get("is_error") else "returned"
+            done = msgspec.structs.replace(self.calls[open_[0]], output=output_of(block.get("content")), outcome=outcome)
+            self.calls[open_[0]] = done
+        return bool(open_)
+
+
+def _parts(message: _Message, left: Counter[tuple[Kind, str]]) -> list[_Part]:
+    """Return the parts of a message, those without a text or a call left out."""
+    parts = [_Part()]
     for block in message.content if isinstance(message.content, list) else []:
         match block:
             case {"type": "text", "text": str(text)}:
-                texts.append(clean(text))
+                _after_calls(parts).texts.append(clean(text))
             case {"type": "thinking", "thinking": str(text)}:
-                thoughts.append(clean(text))
+                _after_calls(parts).thoughts.append(clean(text))
             case {"type": "tool_use"}:
-                left["messages", "calls of tools"] += 1
+                parts[-1].calls.append(call_of(block.get("name"), block.get("input"), block.get("id")))
             case {"type": "tool_result"}:
-                left["messages", "outputs of tools"] += 1
+                if not any(part.add_result(block) for part in reversed(parts)):
+                    left["messages", "outputs of tools whose call is missing"] += 1
             case _:
                 left["messages", "blocks of an unknown type"] += 1
-    if not any(texts):
-        texts = [clean(message.text)]
-    return "\n\n".join(filter(None, [*texts, *_attached(message, left)])), "\n\n".join(filter(None, thoughts))
+    if not any(part.text or part.calls for part in parts):
+        parts[-1].texts = [clean(message.text)]
+    parts[-1].texts += _attached(message, left)
+    return [part for part in parts if part.text or part.calls]
+
+
+def _after_calls(parts: list[_Part]) -> _Part:
+    """Return the last part, a new one if the last one ends with calls."""
+    if parts[-1].calls:
+        parts.append(_Part())
+    return parts[-1]
 
 
 def _attached(message: _Message, left: Counter[tuple[Kind, str]]) -> Iterator[str]:

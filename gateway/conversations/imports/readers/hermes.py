@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.conversations.imports.readers.import_values import LeftOut, SourceInvalid, SourceItem, SourceNote
 from gateway.conversations.imports.readers.linear_messages import MessageCollector, jobs_of
-from gateway.conversations.imports.readers.source_text import clean, moment
+from gateway.conversations.imports.readers.source_text import calls_in, clean, moment
 from gateway.conversations.imports.readers.source_workspace import NOTE_BYTES, read_plain, skills_in_folder
 from gateway.conversations.imports.readers.sqlite_copy import opened_copy, table_columns
 
@@ -57,9 +57,12 @@ def _conversation(connection: Any, session: dict[str, Any], *, active: bool) -> 
         if active and not row["active"] and not row.get("compacted"):
             rewound += 1
             continue
-        reasoning = clean(row.get("reasoning"))
-        at = moment(row.get("timestamp"))
-        collected.add(row["role"], row["content"], id_=str(row["id"]), at=at, model=model, reasoning=reasoning)
+        if row["role"] == "tool":
+            collected.add_result(row.get("tool_call_id"), row["content"])
+            continue
+        reasoning, calls = clean(row.get("reasoning")), calls_in(row["content"], row.get("tool_calls"))
+        at, id_ = moment(row.get("timestamp")), str(row["id"])
+        collected.add(row["role"], row["content"], id_=id_, at=at, model=model, reasoning=reasoning, calls=calls)
     if rewound:
         yield LeftOut(kind="messages", reason="taken back there", name=title, count=rewound)
     archived, began = bool(session.get("archived")), moment(session["started_at"])

@@ -21,6 +21,24 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     content: bytes
 
 
+class SourceCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a tool by a reply, with its result.
+
+    Attributes:
+        tool: The tool, as a name that every model's API accepts.
+        arguments: The arguments as JSON.
+        id: The program's id of the call; empty if it has none.
+        output: The output.
+        outcome: `unknown` if the program has no result.
+    """
+
+    tool: str
+    arguments: str
+    id: str = ""
+    output: str = ""
+    outcome: Literal["returned", "failed", "unknown"] = "unknown"
+
+
 class SourceMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message of a person or a reply.
 
@@ -32,6 +50,7 @@ class SourceMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         parent: The id of the message before it; empty for the first one.
         model: The model of a reply.
         reasoning: The visible reasoning of a reply.
+        calls: The calls of tools that a reply ends with. Such a reply may have no text.
     """
 
     id: str
@@ -41,6 +60,7 @@ class SourceMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     parent: str = ""
     model: str = ""
     reasoning: str = ""
+    calls: tuple[SourceCall, ...] = ()
 
 
 class SourceConversation(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from gateway.conversations.imports.readers.import_values import (
     Kind,
     LeftOut,
+    SourceCall,
     SourceConversation,
     SourceItem,
     SourceMessage,
     SourceSchedule,
 )
-from gateway.conversations.imports.readers.source_text import clean, decoded, moment, texts_of
+from gateway.conversations.imports.readers.source_text import LONGEST_TEXT, clean, decoded, moment, output_of, texts_of
 from gateway.conversations.imports.readers.source_workspace import read_plain
 
 FILE_BYTES = 64 * 1024 * 1024
@@ -34,39 +37,72 @@ class MessageCollector:
         self._name = name
         self._left = Counter[tuple[Kind, str]]()
         self._above: dict[str, str] = {}
+        self._calls: dict[str, list[SourceCall]] = {}
+        """The calls of each reply, by its id."""
+        self._called: dict[str, tuple[str, int]] = {}
+        """The last call with an id: its reply, and its position there."""
         self.messages: list[SourceMessage] = []
 
-    def add(self, role: object, content: object, *, id_: str = "", parent: str | None = None, **fields: str) -> None:
+    def add(
+        self,
+        role: object,
+        content: object,
+        *,
+        id_: str = "",
+        parent: str | None = None,
+        calls: Sequence[SourceCall] = (),
+        at: str = "",
+        model: str = "",
+        reasoning: str = "",
+    ) -> None:
         """Add a message of a person or a reply; anything else is counted. Without an id it gets one from its content, and
         without a parent it follows the message before it. A parent must have been added before."""
         text = "\n\n".join(filter(None, map(clean, texts_of(content))))
-        self._count_blocks(content)
+        self._read_blocks(content)
         before = self.messages[-1].id if self.messages else ""
         after = before if parent is None else self._above.get(parent, "")
         reply = REPLY_ROLES.get(role) if isinstance(role, str) else None
-        if reply is None or not text:
-            if reply is None and role in ("tool", "toolResult", "function"):
-                self._left["messages", "outputs of tools"] += 1
-            elif reply is None and role == "system":
+        if reply is None or not (text or (reply and calls)):
+            if reply is None and role == "system" and text:
                 self._left["messages", "system prompts"] += 1
             if id_:
                 self._above[id_] = after
             return
-        id_ = id_ or derived_id(str(role), fields.get("at", ""), text)
+        id_ = id_ or derived_id(str(role), at, text, *(call.id for call in calls if not text))
         while id_ in self._above:
             id_ = f"{id_}+"
-        if not reply:
-            fields = {name: value for name, value in fields.items() if name == "at"}
-        self.messages.append(SourceMessage(id=id_, reply=reply, text=text, parent=after, **fields))
+        message = SourceMessage(id=id_, reply=reply, text=text, at=at, parent=after)
+        of_reply = {"model": model, "reasoning": reasoning} if reply else {}
+        self.messages.append(msgspec.structs.replace(message, **of_reply))
         self._above[id_] = id_
+        if reply and calls:
+            self._calls[id_] = list(calls)
+            self._called.update((call.id, (id_, index)) for index, call in enumerate(calls) if call.id)
 
-    def _count_blocks(self, content: object) -> None:
+    def add_result(self, call: object, content: object, *, failed: bool = False, id_: str = "", parent: str = "") -> None:
+        """Add the result of the call with an id, or without one of the first open call of the last reply. Results without a
+        call are counted. What follows the result `id_` follows the message above it."""
+        if id_:
+            self._above[id_] = self._above.get(parent, "") if parent else self.messages[-1].id if self.messages else ""
+        last = self.messages[-1].id if self.messages else ""
+        pending = (at for at, each in enumerate(self._calls.get(last, ())) if each.outcome == "unknown")
+        where = self._called.get(call) if isinstance(call, str) and call else None
+        reply, index = where or (last, next(pending, -1))
+        if index < 0:
+            self._left["messages", "outputs of tools whose call is missing"] += 1
+            return
+        done, output = self._calls[reply][index], output_of(content)
+        output = f"{done.output}\n\n{output}" if done.output else output
+        outcome: Literal["failed", "returned"] = "failed" if failed else "returned"
+        self._calls[reply][index] = msgspec.structs.replace(done, output=output[:LONGEST_TEXT], outcome=outcome)
+
+    def _read_blocks(self, content: object) -> None:
         for block in content if isinstance(content, list) else []:
             kind = block.get("type") if isinstance(block, dict) else None
-            if kind in ("toolCall", "tool_use", "tool_call"):
-                self._left["messages", "calls of tools"] += 1
-            elif kind in ("tool_result", "toolResult"):
-                self._left["messages", "outputs of tools"] += 1
+            if kind in ("tool_result", "toolResult"):
+                of = block.get("tool_use_id") or block.get("id") or block.get("toolCallId")
+                failed = bool(block.get("is_error") or block.get("isError"))
+                self.add_result(of, block.get("content", block.get("output")), failed=failed)
             elif kind in ("image", "image_url", "audio", "video", "file"):
                 self._left["files", "pictures and files"] += 1
 
@@ -79,7 +115,10 @@ class MessageCollector:
         if not self.messages:
             yield LeftOut(kind="conversations", reason="it has no messages", name=title or name or self._name)
             return
-        messages = tuple(self.messages)
+        messages = tuple(
+            msgspec.structs.replace(each, calls=tuple(self._calls[each.id])) if each.id in self._calls else each
+            for each in self.messages
+        )
         yield SourceConversation(
             id=id_, messages=messages, leaf=messages[-1].id, title=title, name=name, at=at, archived=archived
         )

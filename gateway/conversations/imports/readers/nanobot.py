@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gateway.conversations.imports.readers.import_values import LeftOut, SourceInvalid, SourceItem
 from gateway.conversations.imports.readers.linear_messages import MessageCollector, jobs_of, json_lines
-from gateway.conversations.imports.readers.source_text import clean, moment
+from gateway.conversations.imports.readers.source_text import calls_in, clean, moment
 from gateway.conversations.imports.readers.source_workspace import files_below, notes_in, skills_in_folder
 
 
@@ -36,8 +36,11 @@ def _conversation(file: Path, name: str) -> Iterator[SourceItem]:
         for line in json_lines(file):
             if line.get("_type") == "metadata":
                 key, began = clean(line.get("key"), 100), _local(line.get("created_at"))
+            elif line.get("role") == "tool":
+                collected.add_result(line.get("tool_call_id"), line.get("content"))
             else:
-                collected.add(line.get("role"), line.get("content"), at=_local(line.get("timestamp")))
+                content, calls = line.get("content"), calls_in(line.get("content"), line.get("tool_calls"))
+                collected.add(line.get("role"), content, at=_local(line.get("timestamp")), calls=calls)
     except OSError as error:
         yield LeftOut(kind="conversations", reason=error.strerror or str(error), name=name)
         return

@@ -1,11 +1,14 @@
 """The database of Open WebUI, `webui.db`: chats, memories and notes of one user.
 
-A chat is a tree of messages in `history`, whose `currentId` ends the branch that is shown.
+A chat is a tree of messages in `history`, whose `currentId` ends the branch that is shown. Calls of tools and reasoning
+stand in the text, each in an element `details`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import msgspec
 
 from gateway.conversations.imports.readers.import_values import (
     LeftOut,
+    SourceCall,
     SourceConversation,
     SourceFact,
     SourceInvalid,
@@ -20,9 +24,11 @@ from gateway.conversations.imports.readers.import_values import (
     SourceNote,
 )
 from gateway.conversations.imports.readers.linear_messages import MessageCollector
-from gateway.conversations.imports.readers.source_text import clean, decoded, moment
+from gateway.conversations.imports.readers.source_text import call_of, clean, decoded, moment
 from gateway.conversations.imports.readers.source_workspace import note_path
 from gateway.conversations.imports.readers.sqlite_copy import opened_copy, table_columns
+
+_ATTRIBUTE = re.compile(r'(?<![a-z])([a-z]++)="([^"]*+)"')
 
 
 def read_open_webui(path: Path) -> Iterator[SourceItem]:
@@ -77,11 +83,79 @@ def _chat(connection: Any, id_: str, *, archived: bool) -> Iterator[SourceItem]:
         model = clean(message.get("model"), 100)
         parent = clean(message.get("parentId"), 100)
         at_ = moment(message.get("timestamp"))
-        collected.add(message.get("role"), message.get("content"), id_=node, parent=parent, at=at_, model=model)
+        parts = _parts(message.get("content"))
+        for number, part in enumerate(parts, 1 - len(parts)):
+            id_ = f"{node}/{number + len(parts)}" if number else node
+            of_part: dict[str, Any] = {"reasoning": part.reasoning, "calls": [part.call] if part.call else []}
+            collected.add(message.get("role"), part.text, id_=id_, parent=parent, at=at_, model=model, **of_part)
+            parent = id_
     current = clean(history.get("currentId"), 100) if isinstance(history, dict) else ""
     for item in collected.items(str(id_), at=moment(at), title=title, archived=bool(is_archived)):
         shows = isinstance(item, SourceConversation) and any(each.id == current for each in item.messages)
         yield msgspec.structs.replace(item, leaf=current) if shows else item
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a message: a text, and the call of a tool after it."""
+
+    text: object
+    reasoning: str = ""
+    call: SourceCall | None = None
+
+
+def _parts(content: object) -> list[_Part]:
+    """Return the parts of a message, divided after each call of a tool."""
+    if not isinstance(content, str) or "<details " not in content:
+        return [_Part(text=content)]
+    parts: list[_Part] = []
+    texts: list[str] = []
+    thoughts: list[str] = []
+    for text, attributes, element in _details(content):
+        texts.append(text.strip())
+        kind = attributes.get("type", "")
+        if kind == "reasoning":
+            lines = element.partition("</summary>")[2].removesuffix("</details>").strip().split("\n")
+            thoughts.append("\n".join(line.removeprefix("> ") for line in lines))
+        elif kind == "tool_calls":
+            parts.append(_Part(text=_joined(texts), reasoning=_joined(thoughts), call=_call(attributes)))
+            texts, thoughts = [], []
+        else:
+            texts.append(element)
+    if _joined(texts) or not parts:
+        parts.append(_Part(text=_joined(texts), reasoning=_joined(thoughts)))
+    return parts
+
+
+def _joined(texts: list[str]) -> str:
+    return "\n\n".join(filter(None, texts))
+
+
+def _details(content: str) -> Iterator[tuple[str, dict[str, str], str]]:
+    """Yield the elements `details`, each with the text before it, and its attributes; last the rest."""
+    at = 0
+    while (start := content.find("<details ", at)) >= 0 and (end := content.find("</details>", start)) >= 0:
+        opened = content.find(">", start, end)
+        head = content[start:opened] if opened >= 0 else ""
+        attributes = {name: unescape(value) for name, value in _ATTRIBUTE.findall(head)}
+        before, at = content[at:start], end + len("</details>")
+        yield before, attributes, content[start:at]
+    yield content[at:], {}, ""
+
+
+def _call(attributes: dict[str, str]) -> SourceCall:
+    call = call_of(attributes.get("name"), _unquoted(attributes.get("arguments", "")), attributes.get("id"))
+    if attributes.get("done") != "true":
+        return call
+    return msgspec.structs.replace(call, output=clean(_unquoted(attributes.get("result", ""))), outcome="returned")
+
+
+def _unquoted(text: str) -> str:
+    """Return a text that may be written as a JSON string."""
+    try:
+        value = msgspec.json.decode(text) if text.startswith('"') else text
+    except (msgspec.MsgspecError, UnicodeError):
+        return text
+    return value if isinstance(value, str) else text
 
 
 def _parents_first(messages: dict[str, Any]) -> Iterator[str]:

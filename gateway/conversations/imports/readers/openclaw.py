@@ -20,7 +20,7 @@ from gateway.conversations.imports.readers.linear_messages import (
     json_file,
     json_lines,
 )
-from gateway.conversations.imports.readers.source_text import clean, decoded, moment
+from gateway.conversations.imports.readers.source_text import calls_in, clean, decoded, moment
 from gateway.conversations.imports.readers.source_workspace import notes_in, skills_in_folder
 from gateway.conversations.imports.readers.sqlite_copy import opened_copy, table_columns
 
@@ -110,6 +110,12 @@ def _conversation(session: str, key: str, events: Iterator[dict[str, Any]]) -> I
         message = event.get("message")
         inside = message if event.get("type") == "message" and isinstance(message, dict) else {}
         parent = event.get("parentId")
+        if inside.get("role") == "toolResult":
+            above = clean(parent, 100)
+            failed = inside.get("isError") is True
+            call, id_ = inside.get("toolCallId"), clean(event.get("id"), 100)
+            collected.add_result(call, inside.get("content"), failed=failed, id_=id_, parent=above)
+            continue
         collected.add(
             inside.get("role"),
             inside.get("content"),
@@ -118,6 +124,7 @@ def _conversation(session: str, key: str, events: Iterator[dict[str, Any]]) -> I
             at=moment(inside.get("timestamp") or event.get("timestamp")),
             model=clean(inside.get("model"), 100),
             reasoning=_reasoning(inside.get("content")),
+            calls=calls_in(inside.get("content")),
         )
     if compressed:
         yield LeftOut(kind="messages", reason="stored compressed", name=key, count=compressed)

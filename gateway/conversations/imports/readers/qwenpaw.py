@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.conversations.imports.readers.import_values import LeftOut, SourceInvalid, SourceItem
 from gateway.conversations.imports.readers.linear_messages import MessageCollector, jobs_of, json_file
-from gateway.conversations.imports.readers.source_text import clean, moment
+from gateway.conversations.imports.readers.source_text import calls_in, clean, moment
 from gateway.conversations.imports.readers.source_workspace import files_below, notes_in, skills_in_folder
 
 _UNSAFE = re.compile(r'[\\/:*?"<>|]')
@@ -52,7 +52,8 @@ def _conversations(workspace: Path) -> Iterator[SourceItem]:
         collected = MessageCollector(title or file.stem)
         for message in messages:
             at = moment(message.get("timestamp") or message.get("created_at"))
-            collected.add(message.get("role"), message.get("content"), id_=clean(message.get("id"), 100), at=at)
+            role, content, id_ = message.get("role"), message.get("content"), clean(message.get("id"), 100)
+            collected.add(role, content, id_=id_, at=at, calls=calls_in(content))
         id_ = f"{workspace.name}/{name}"
         yield from collected.items(id_, at=moment(chat.get("created_at")), title=title, name="" if title else file.stem)
 

@@ -1,4 +1,4 @@
-"""Texts and times as other programs write them. Pure."""
+"""Texts, times and calls of tools as other programs write them. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gateway.conversations.imports.readers.import_values import SourceCall
 from sessions.events.codec import replace_surrogates
 from sessions.store.log_writer import stamp
 
@@ -19,6 +20,10 @@ LONGEST_TEXT = 1024 * 1024
 """Maximum characters of a message: a line of a journal has at most 2 MiB. Escapes can double a text, so such a text is
 measured in bytes when it is written."""
 
+LONGEST_ARGUMENTS = 256 * 1024
+"""Maximum characters of the arguments of a call."""
+
+_NO_TOOL_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _EARLIEST, _LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 _FRACTION = re.compile(r"(\.\d{6})\d+")
 
@@ -116,3 +121,58 @@ def texts_of(content: object) -> list[str]:
         and block.get("type") in ("text", "input_text", "output_text", None)
         and isinstance(block.get("text"), str)
     ]
+
+
+def call_of(tool: object, arguments: object, id_: object = "") -> SourceCall:
+    """Return a call of a tool, without its result. Its name is made one that every model's API accepts, and arguments that
+    are no JSON object become one."""
+    name = _NO_TOOL_NAME.sub("_", clean(tool, 200)).strip("_")[:64] or "tool"
+    text = clean(arguments, LONGEST_ARGUMENTS) if isinstance(arguments, str) else _as_json(arguments)
+    return SourceCall(tool=name, arguments=text if _is_object(text) else _as_json({"input": text}), id=clean(id_, 200))
+
+
+def _as_json(value: object) -> str:
+    return msgspec.json.encode({} if value is None else value).decode()
+
+
+def _is_object(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return True
+
+
+def calls_in(content: object, calls: object = None) -> list[SourceCall]:
+    """Return the calls of a reply: those in its content, in the form of the Anthropic API or of OpenClaw, and a list in the
+    form of the OpenAI API, which may be JSON."""
+    found = [
+        call_of(block.get("name"), block.get("input", block.get("arguments")), block.get("id"))
+        for block in _objects(content)
+        if block.get("type") in ("tool_use", "toolCall", "tool_call")
+    ]
+    for each in _objects(_decoded_list(calls)):
+        function = each.get("function")
+        fields = function if isinstance(function, dict) else each
+        found.append(call_of(fields.get("name"), fields.get("arguments"), each.get("id")))
+    return found
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _decoded_list(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return decoded(value.encode("utf-8", "replace"), Any)
+    except ValueError:
+        return None
+
+
+def output_of(content: object) -> str:
+    """Return the output of a tool as text: a text, the texts of blocks, or JSON."""
+    if isinstance(content, list | str):
+        return "\n\n".join(filter(None, map(clean, texts_of(content))))
+    return _as_json(content) if isinstance(content, dict) else ""

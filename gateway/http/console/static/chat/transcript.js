@@ -33,7 +33,7 @@ export class Transcript {
 
   reset() {
     this.entries = new Map();
-    this.replies = new Map(); // by seq of model_replied
+    this.replies = new Map(); // by seq of model_replied or reply_imported
     this.questions = new Map(); // by approval
     this.turn = null; // the running turn
     this.live = null; // the id of the entry that is being written
@@ -237,8 +237,9 @@ const REDUCERS = {
     this.put(event, "person", { text: event.text, attachments: event.attachments ?? [], state: "taken", command: false, turn: null, imported: true });
   },
   reply_imported(event) {
-    const fields = { text: event.text, model: event.model, calls: [], reasoning: event.reasoning ?? "", reasoningMillis: 0, live: false };
-    this.put(event, "assistant", { ...fields, turn: null, imported: true });
+    const calls = (event.calls ?? []).map((call) => ({ ...call, state: "asked", output: "" }));
+    const fields = { text: event.text, model: event.model, calls, reasoning: event.reasoning ?? "", reasoningMillis: 0, live: false };
+    this.replies.set(event.seq, this.put(event, "assistant", { ...fields, turn: null, imported: true }));
   },
   message_withdrawn(event) {
     this.withdraw((entry) => entry.seq === event.of);
