@@ -186,6 +186,7 @@ if TYPE_CHECKING:
     from plugins.support.http_errors import StatusRefused as StatusRefused
     from plugins.support.secrets import Secret as Secret
     from plugins.support.state_file import StateFile as StateFile
+    from plugins.support.workspace import NotesAccess as NotesAccess
     from plugins.testing.channel_checks import ChannelConformance as ChannelConformance
     from plugins.testing.chat_provider_checks import ChatProviderConformance as ChatProviderConformance
     from plugins.testing.chat_provider_checks import HostedChatConformance as HostedChatConformance
@@ -277,6 +278,7 @@ _NAMES = {
     "plugins.support.http_errors": "StatusRefused",
     "plugins.support.secrets": "Secret",
     "plugins.support.state_file": "StateFile",
+    "plugins.support.workspace": "NotesAccess",
     "plugins.tools.file_target": "workspace_file",
     "plugins.http.client": "Timeouts Transport",
     "sessions.state.context": "Context",

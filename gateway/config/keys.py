@@ -7,6 +7,7 @@ Sources in order of precedence, lowest first: the defaults here, the file, `EXUV
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
@@ -38,6 +39,7 @@ from plugins.sandbox.policy import SandboxKeys
 from plugins.skills.skill_settings import SkillsKeys
 from plugins.support.addresses import HostName, Origin
 from plugins.support.secrets import Secret, hide_keys_of
+from plugins.support.workspace import NotesAccess
 from plugins.tools.execution.command_source import CommandKeys, ExecutionKeys
 from plugins.tools.web.web_settings import FetchKeys, SearchKeys
 
@@ -190,14 +192,50 @@ GATEWAY_KEYS = frozenset(ChannelKeys.__struct_fields__) - {"settings"}
 
 
 Role: TypeAlias = Literal["member", "guest"]
-"""What a person may do: a guest's tools only read. The owner is neither."""
+"""The role of a person, whose rights stand in `[roles]`. The owner has none of them and may do everything."""
+
+
+class RoleKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[roles.member]`: what people with this role may do.
+
+    `tools` are the names of the tools that the model is offered in their conversations, and `models` are those,
+    `provider:model`, that they may choose besides the configured ones; both may contain `*` and `?`. `notes` are the notes
+    that they are shown.
+    """
+
+    tools: tuple[_Text, ...] = ("*",)
+    models: tuple[_Text, ...] = ("*",)
+    notes: NotesAccess = "all"
+
+    def has_tool(self, name: str) -> bool:
+        """Return True if the model may call this tool."""
+        return any(fnmatchcase(name, pattern) for pattern in self.tools)
+
+    def has_model(self, name: str) -> bool:
+        """Return True if this model may be chosen, whatever is configured."""
+        return any(fnmatchcase(name, pattern) for pattern in self.models)
+
+
+class GuestKeys(RoleKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[roles.guest]`: see `RoleKeys`; by default tools only read, and neither another model nor the notes for everybody."""
+
+    tools: tuple[_Text, ...] = ("read", "memory_search", "memory_get")
+    models: tuple[_Text, ...] = ()
+    notes: NotesAccess = "own"
+
+
+class RolesKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[roles]`: the rights of people, by their role."""
+
+    member: RoleKeys = RoleKeys()
+    guest: GuestKeys = GuestKeys()
 
 
 class PersonKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[people.NAME]`: a person besides the owner.
 
     `name` is the displayed name, None for the name of the table. `timezone` is the zone of the times that this person
-    writes and is shown, None for `agent.timezone`. `role` says which tools run for them. The table `owner` may set no
+    writes and is shown, None for `agent.timezone`. `role` names their rights in `[roles]`. The table `owner` may set no
     token: the owner's is the gateway's.
     """
 
@@ -338,6 +376,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     mcp: dict[str, ServerKeys] = {}
     channels: dict[str, ChannelKeys] = {}
     people: dict[str, PersonKeys] = {}
+    roles: RolesKeys = RolesKeys()
     sign_in: SignInKeys = SignInKeys()
     mcp_access: dict[str, McpAccessKeys] = {}
     approvals: ApprovalsKeys = ApprovalsKeys()

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gateway.config.agents import AgentToolsKeys, NamedAgentKeys, own_workspace
-from gateway.config.keys import Config, Role, Sections
+from gateway.config.keys import Config, Role, RoleKeys, Sections
 from plugins.support.workspace import OWNER
 from sessions.events.events import MAIN_AGENT
 
@@ -69,6 +69,11 @@ class Settings:
         keys = self.current.people.get(person)
         return keys.role if keys is not None else self.added.get(person, "member")
 
+    def rights_of(self, person: str) -> RoleKeys:
+        """Return what a person may do: everything for the owner, else what `[roles]` says of their role."""
+        roles = self.current.roles
+        return RoleKeys() if person == OWNER else roles.guest if self.role_of(person) == "guest" else roles.member
+
     def knows(self, person: str) -> bool:
         """Return True if this person may use the gateway."""
         return person == OWNER or person in self.current.people or person in self.added
@@ -112,6 +117,9 @@ class AgentSettings(Settings):
         """The configuration that `_current` was made of."""
         self._keys = self._configured() or NamedAgentKeys(workspace=own_workspace(agent))
         self._workspace = self._keys.workspace  # its files are open
+
+    def role_of(self, person: str) -> Role:
+        return self._settings.role_of(person)
 
     @property
     def exists(self) -> bool:

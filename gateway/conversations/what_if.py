@@ -20,6 +20,7 @@ from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.pruning import pruning_context
 from gateway.conversations.context.request_attachments import AttachmentRenderer
 from gateway.conversations.context.session_models import EFFORT, TEMPERATURE
+from gateway.conversations.context.session_settings import NO_SUCH_CHOICE
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.models.call import ModelCaller, ReplyStream
 from gateway.models.fallback import FallbackChain
@@ -237,6 +238,8 @@ class WhatIf:
             SessionsError: The journal cannot be read or written.
         """
         chosen = self._models.choose(change.model or _model_of(past))
+        if not self._models.admits(chosen.name, self._settings.rights_of(person)):
+            raise SettingRefused(NO_SUCH_CHOICE)
         model = msgspec.structs.replace(chosen, fallbacks=(), choose_again=None)
         rules = None if change.pruning is None else self.rules(change.pruning)
         stopped = Flag()

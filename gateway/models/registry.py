@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from gateway.config.agents import AgentKeys
+from gateway.config.keys import RoleKeys
 from gateway.models.breaker import BreakerView, CircuitBreaker
 from gateway.models.listings import Listings
 from gateway.models.spending.spending import Spending
@@ -238,6 +239,10 @@ class ModelRegistry:
     def provider(self, name: str) -> ChatProvider:
         """Return an open provider. Raises KeyError."""
         return self._providers[name]
+
+    def admits(self, name: str, rights: RoleKeys) -> bool:
+        """Return True if a person with these rights may choose this model; everybody may choose the configured ones."""
+        return rights.has_model(name) or name in self.used()
 
     def used(self) -> list[str]:
         """Return the configured `provider:model` and its fallbacks; empty if no model is available."""

@@ -147,7 +147,13 @@ class _LazyEndpoints:
             agents = self._gateway.agents
             parts = agents.main if agent == MAIN_AGENT else await agents.parts(agent)
             known = parts.knowledge
-            self._memories[agent] = MemoryEndpoints(known.memory, known.facts, parts.context.workspace, parts.context.clock)
+            self._memories[agent] = MemoryEndpoints(
+                known.memory,
+                known.facts,
+                parts.context.workspace,
+                parts.context.clock,
+                lambda person: self._context.settings.rights_of(person).notes,
+            )
         return self._memories.get(agent)
 
     @cached_property
@@ -350,6 +356,7 @@ def openai_endpoints(gateway: Application, services: ConnectionServices, in_flig
         return OpenAIApi(
             services,
             dependencies.models,
+            rights=dependencies.settings.rights_of,
             caller=dependencies.caller,
             embeddings=Embeddings(gateway.knowledge.memory, gateway.models.embeddings.in_use),
             transcriber=gateway.models.transcriber,
@@ -410,6 +417,7 @@ class LazyMcpServer:
 
         if self._server is None:
             services, tools = self._services, self._gateway.dependencies.tools
-            offered = GatewayTools(services.switchboard, tools.get, lambda: services.readiness.refuses)
+            rights = self._gateway.dependencies.settings.rights_of
+            offered = GatewayTools(services.switchboard, tools.get, lambda: services.readiness.refuses, rights)
             self._server = McpServer(services.access, services.unauthenticated, offered)
         return await self._server.serve(request)

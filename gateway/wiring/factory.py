@@ -102,7 +102,9 @@ class ConversationFactory:
         dependencies.delivery.opened(recorder)
         dependencies.titles.opened(recorder)
         dependencies.updates.opened(chat, recorder)
-        tools = tools_of_session(dependencies.tools, transcript.parent)
+        tools = tools_of_session(
+            dependencies.tools, transcript.parent, lambda name: self._config.rights_of(chat.person).has_tool(name)
+        )
         dependencies.command_services.subagents.opened(chat, recorder, tools)
         meter = SessionMeter(recorder, dependencies.counters)
         streaming = StreamingReplies(meter.first_text_observer(chat.notify), chat.notify)
@@ -190,7 +192,7 @@ class ConversationFactory:
             recorder,
             answering=answering,
             preparation=self._preparation(recorder, tools, models),
-            calls=ToolCalls(recorder, tools, dependencies.attachments, gate, streaming),
+            calls=ToolCalls(recorder, tools, dependencies.attachments, gate, streaming, config=self._config),
             inbox=inbox,
             models=models,
             config=self._config,

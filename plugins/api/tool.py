@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import msgspec
 
 from plugins.api.context import PluginContext
+from plugins.support.workspace import NotesAccess
 from sessions.events.messages import ToolDefinition
 
 
@@ -70,6 +71,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         began: When the turn began (RFC 3339, UTC).
         names_url: Returns True if this conversation named a canonical URL: a person, a search result or a fetched page.
         progress: Shows a piece of the output to people while the tool runs. It is not recorded.
+        notes: The notes that the person's role shows them: `all`, `own` without those for everybody, or `none`.
         ask: Asks a person in the middle of the run; returns True if they approve. Its deadline is suspended meanwhile.
     """
 
@@ -84,6 +86,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     reply_to: str = ""
     thread: str = ""
     began: str = ""
+    notes: NotesAccess = "all"
     names_url: Callable[[str], bool] = _unknown
     progress: Callable[[str], None] = _discard
     ask: Callable[[ApprovalRequest], Awaitable[bool]] = _deny

@@ -22,7 +22,7 @@ LINES = 400
 
 def scope_of(call: ToolContext) -> Scope:
     """Return the scope of the conversation of a call."""
-    return Scope(owners=frozenset({call.person}), private=not call.group)
+    return Scope.of_person(call.person, group=call.group, notes=call.notes)
 
 
 class SearchArguments(msgspec.Struct, frozen=True):

@@ -12,6 +12,10 @@ workspace itself. Pure functions that do not access the disk.
 from __future__ import annotations
 
 import re
+from typing import Literal, TypeAlias
+
+NotesAccess: TypeAlias = Literal["all", "own", "none"]
+"""What a person's model and memory show them of the notes: their own and those for everybody, their own, or none."""
 
 OWNER = "owner"
 """The id of the person that the gateway's own token names."""
@@ -72,11 +76,16 @@ def own_note(person: str, path: str) -> str:
     return "/".join((*_folder_of(person), path))
 
 
-def why_refused(parts: tuple[str, ...], person: str, *, group: bool, writes: bool = False) -> str:
-    """Return the reason why a person may not read or write a path, as a sentence; empty if allowed."""
+def why_refused(
+    parts: tuple[str, ...], person: str, *, group: bool, writes: bool = False, notes: NotesAccess = "all"
+) -> str:
+    """Return the reason why a person may not read or write a path, as a sentence; empty if allowed. `notes` are those that
+    their role shows them."""
     whose = belongs_to(parts)
     if whose not in (person, EVERYBODY):
         return "That belongs to somebody else."
+    if not _shows(notes, parts):
+        return "The role of this person does not let them read or change that."
     if group and is_private(parts):
         return f"{MAIN} is for private chats alone; others read along here."
     if writes and whose == EVERYBODY and person != OWNER:
@@ -90,6 +99,14 @@ def _folder_of(person: str) -> tuple[str, str]:
     if PERSON_ID.fullmatch(person) is None:
         raise ValueError(f"{person!r} is not a person's id")
     return PEOPLE, person
+
+
+def _shows(notes: NotesAccess, parts: tuple[str, ...]) -> bool:
+    """Return True if a role with these notes shows a path; what is no note is not concerned."""
+    if parts[0] == SHARED:
+        return notes == "all"
+    own = parts[2:] if parts[0].casefold() == PEOPLE else parts
+    return notes != "none" or not own or own[0].casefold() not in (MAIN.casefold(), FOLDER)
 
 
 def _is_folder(parts: tuple[str, ...]) -> bool:

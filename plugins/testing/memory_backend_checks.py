@@ -235,6 +235,7 @@ class MemoryBackendConformance:
         scopes = {
             Scope(owners=frozenset({"ana"}), private=True): {"tea at five", "tea", "tea for all"},
             Scope(owners=frozenset(), private=False): {"tea for all"},
+            Scope(owners=frozenset({"ana"}), private=True, everybodys=False): {"tea at five"},
             Scope(owners=None, private=True, sources=frozenset({"sessions"})): {"tea at five", "tea at nine"},
             Scope(owners=None, private=True, sources=frozenset()): set(),
             Scope(owners=None, private=True, sender="BO"): {"tea at nine"},

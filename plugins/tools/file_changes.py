@@ -271,7 +271,9 @@ class FileChanges:
         return ToolOutput(text=message, diff=unified_diff(file.path, before, file.after), changes=(versions,))
 
     def _parts(self, path: str, call: ToolContext) -> tuple[str, ...]:
-        return writable_parts(self._workspace, path, self._protected(), person=call.person, group=call.group)
+        return writable_parts(
+            self._workspace, path, self._protected(), person=call.person, group=call.group, notes=call.notes
+        )
 
 
 @contextmanager

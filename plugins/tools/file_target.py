@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from plugins.support.errors import ToolFailed
 from plugins.support.safe_open import OutsideFolder, components, open_plain, open_step_by_step
-from plugins.support.workspace import meant, why_refused
+from plugins.support.workspace import NotesAccess, meant, why_refused
 
 if TYPE_CHECKING:
     from plugins.api.context import PluginContext
@@ -183,28 +183,41 @@ def workspace_file(context: PluginContext, path: str, call: ToolContext, *, writ
     """
     try:
         if writes:
-            parts = writable_parts(context.workspace, path, context.protected(), person=call.person, group=call.group)
+            parts = writable_parts(
+                context.workspace,
+                path,
+                context.protected(),
+                person=call.person,
+                group=call.group,
+                notes=call.notes,
+            )
         else:
-            parts = readable_parts(context.workspace, path, person=call.person, group=call.group)
+            parts = readable_parts(context.workspace, path, person=call.person, group=call.group, notes=call.notes)
     except OutsideFolder as error:
         raise ToolFailed(str(error)) from error
     return context.workspace.joinpath(*parts)
 
 
-def readable_parts(workspace: Path, path: str, *, person: str, group: bool) -> tuple[str, ...]:
+def readable_parts(workspace: Path, path: str, *, person: str, group: bool, notes: NotesAccess = "all") -> tuple[str, ...]:
     """Return the components of a path that `person` may read.
 
     Raises:
         OutsideFolder: The path may not be read; the message says why.
     """
     parts = meant(components(workspace, path), person)
-    if why := why_refused(parts, person, group=group):
+    if why := why_refused(parts, person, group=group, notes=notes):
         raise OutsideFolder(why)
     return parts
 
 
 def writable_parts(
-    workspace: Path, path: str, protected: Sequence[str], *, person: str, group: bool = False
+    workspace: Path,
+    path: str,
+    protected: Sequence[str],
+    *,
+    person: str,
+    group: bool = False,
+    notes: NotesAccess = "all",
 ) -> tuple[str, ...]:
     """Return the components of a path that `person` may write.
 
@@ -215,6 +228,7 @@ def writable_parts(
             slash.
         person: The person of the call.
         group: True if others read the conversation too.
+        notes: The notes that the person's role shows them, which no other is changed by.
 
     Raises:
         OutsideFolder: The path may not be written; the message says why.
@@ -228,7 +242,7 @@ def writable_parts(
             )
         if one.endswith("/") and plain.startswith(one):
             raise OutsideFolder("This folder holds skills; only the operator may change it (skills.paths).")
-    if why := why_refused(parts, person, group=group, writes=True):
+    if why := why_refused(parts, person, group=group, writes=True, notes=notes):
         raise OutsideFolder(why)
     return parts
 

@@ -87,7 +87,7 @@ class Read:
             named = components(self._workspace, request.path)
             if named == (".",) and call.person != OWNER:
                 return _format_listing(chain(self._names(meant(named, call.person), call), self._names(named, call)))
-            parts = readable_parts(self._workspace, request.path, person=call.person, group=call.group)
+            parts = readable_parts(self._workspace, request.path, person=call.person, group=call.group, notes=call.notes)
             opened = open_beneath(self._workspace, "/".join(parts))
         except OutsideFolder as error:
             raise ToolFailed(str(error)) from error
@@ -179,7 +179,7 @@ def _names_in(folder: int, parts: tuple[str, ...], call: ToolContext) -> Iterato
     above = () if parts == (".",) else parts
 
     def shown(entry: os.DirEntry[str]) -> bool:
-        return not why_refused((*above, entry.name), call.person, group=call.group)
+        return not why_refused((*above, entry.name), call.person, group=call.group, notes=call.notes)
 
     with os.scandir(folder) as entries:
         yield from map(_display_name, islice(filter(shown, entries), MAX_ENTRIES + 1))

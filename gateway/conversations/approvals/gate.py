@@ -46,10 +46,6 @@ WHAT_LIMIT = 2000
 """Characters of the line that says what would be done; a longer one is shown as detail."""
 
 
-GUEST = "This call is not allowed, and nobody was asked: for guests only tools run that read."
-"""The reason for refusing a guest's call."""
-
-
 class MustPark(Exception):
     """A call waits for a person: the turn is parked, and its task ends."""
 
@@ -99,8 +95,6 @@ class ApprovalGate:
         Raises:
             MustPark: A person is asked; the question and `turn_parked` are durable.
         """
-        if call.tool not in NEVER_ASK and self._settings.role_of(self.transcript.person) == "guest":
-            return GUEST
         try:
             request = await self._describe(call.tool, tool, arguments, context)
         except ToolFailed as error:

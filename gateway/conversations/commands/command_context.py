@@ -216,7 +216,8 @@ class CommandContext(MemoryView):
         return self._explain_choice(self._conversation.models.choice)
 
     def models(self) -> Sequence[str]:
-        return self._services.models.available()
+        may_choose = self._conversation.models.may_choose
+        return [name for name in self._services.models.available() if may_choose(name)]
 
     async def choose_model(self, name: str | None) -> str:
         with as_command_failure():
@@ -245,8 +246,13 @@ class CommandContext(MemoryView):
 
     async def offered_models(self) -> Sequence[OfferedModels]:
         found = await self._services.models.listings.all()
+        may_choose = self._conversation.models.may_choose
         return [
-            OfferedModels(provider=name, models=tuple(sorted(each.chats)), failed=each.failed)
+            OfferedModels(
+                provider=name,
+                models=tuple(model for model in sorted(each.chats) if may_choose(f"{name}:{model}")),
+                failed=each.failed,
+            )
             for name, each in found.items()
         ]
 

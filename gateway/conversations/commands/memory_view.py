@@ -88,7 +88,8 @@ class MemoryView:
 
     @property
     def _scope(self) -> Scope:
-        return Scope(owners=frozenset({self.person}), private=not self._group)
+        notes = self._services.settings.rights_of(self.person).notes
+        return Scope.of_person(self.person, group=self._group, notes=notes)
 
     @property
     def _group(self) -> bool:

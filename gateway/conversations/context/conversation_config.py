@@ -8,9 +8,10 @@ from functools import lru_cache
 import msgspec
 
 from gateway.config.agents import AgentKeys
-from gateway.config.keys import CompactionKeys, Config
+from gateway.config.keys import CompactionKeys, Config, RoleKeys
 from gateway.config.settings import Settings
 from plugins.api.context import Clock
+from plugins.api.memory.scope import Scope
 from plugins.policies.languages.prompts import language
 from sessions.state import compaction
 
@@ -43,6 +44,14 @@ class ConversationConfig:
     def current(self) -> Config:
         """The configuration in force."""
         return self._settings.current
+
+    def rights_of(self, person: str) -> RoleKeys:
+        """Return what a person may do."""
+        return self._settings.rights_of(person)
+
+    def scope_of(self, person: str, *, group: bool) -> Scope:
+        """Return what the memory shows a person in a chat."""
+        return Scope.of_person(person, group=group, notes=self.rights_of(person).notes)
 
     def local_time(self) -> datetime:
         return self.clock.now().astimezone(self._settings.zone)

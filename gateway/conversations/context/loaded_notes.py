@@ -101,6 +101,8 @@ class LoadedNotes:
         """Return the catalogue of skills. Which skills were used last counts from the next compaction on."""
         await self._skills.refresh()
         transcript = self._recorder.transcript
+        if not self._config.rights_of(transcript.person).has_tool("skill"):
+            return ()
         wanted = (self._skills.version, transcript.cuts[-1].seq if transcript.cuts else 0, window)
         if self._catalogue is None or self._catalogue[0] != wanted:
             text = self._skills.catalogue(window)
@@ -111,11 +113,12 @@ class LoadedNotes:
     async def _memory_notes(self, window: int | None) -> tuple[LoadedNote, ...]:
         """Return the notes of the memory unchanged, or read again if that is due."""
         transcript, now = self._recorder.transcript, self._config.local_time()
+        rights = self._config.rights_of(transcript.person)
         wanted = _Conditions(
             day=now.date(),
             cut=transcript.cuts[-1].seq if transcript.cuts else 0,
             group=transcript.open_turn is not None and transcript.open_turn.group,
-            budget=_budget(window) if self._config.shows_memory else 0,
+            budget=_budget(window) if self._config.shows_memory and rights.notes != "none" else 0,
         )
         loaded = memory_notes(transcript)
         before = self._loaded or _at_opening(transcript, loaded, wanted, now)
@@ -200,7 +203,7 @@ def _at_opening(
     """Return the conditions under which the notes of a just opened session were read, according to its log; None if
     reading them again loses nothing."""
     size = sum(len(note.text) - len(ABOUT) for note in loaded)
-    scope = Scope(owners=frozenset({transcript.person}), private=not wanted.group)
+    scope = Scope.of_person(transcript.person, group=wanted.group)
     hidden = not all(scope.reads(note.path) for note in loaded)
     if not loaded or not transcript.asked_at or size > 2 * wanted.budget or hidden:
         return None

@@ -32,8 +32,13 @@ class SessionModels:
 
     @property
     def choice(self) -> str | None:
-        """The model that the session chose with `/model`; None if it chose none."""
-        return self._recorder.transcript.settings.get(MODEL)
+        """The model that the session chose with `/model`; None if it chose none, or its person may not use it any more."""
+        chosen = self._recorder.transcript.settings.get(MODEL)
+        return chosen if chosen is not None and self.may_choose(chosen) else None
+
+    def may_choose(self, name: str) -> bool:
+        """Return True if the role of the session's person has this model."""
+        return self._models.admits(name, self._config.rights_of(self._recorder.transcript.person))
 
     @property
     def effort(self) -> str | None:

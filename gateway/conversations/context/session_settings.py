@@ -25,6 +25,10 @@ QUEUE, VERBOSE = "queue", "verbose"
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {QUEUE: get_args(QueueMode), VERBOSE: ("on", "off")}
 
 
+NO_SUCH_CHOICE = "You may not choose this model; `/model` lists those that you may."
+"""The reason for refusing a model that a person's role does not have."""
+
+
 class SessionSettings:
     """The settings of one session. A change counts from the next turn on; a value that is set already is not recorded
     again."""
@@ -64,6 +68,8 @@ class SessionSettings:
         """Change the model; None restores the configured one. Returns why this model answers now, and a caveat if its
         provider does not list its models. Raises ModelUnknown or SettingRefused."""
         why = self._registry.choose(name).why
+        if name is not None and not self._models.may_choose(name):
+            raise SettingRefused(NO_SUCH_CHOICE)
         caveat = await self._caveat(name) if name is not None and name != AUTO else ""
         await self.change(MODEL, name, person)
         return f"{why}{caveat}"

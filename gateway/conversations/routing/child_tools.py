@@ -1,8 +1,8 @@
-"""The tools of a subagent: those of its parent, or the part of them that was chosen for it."""
+"""The tools of one session: those that its agent has and the person's role allows, and of a subagent those chosen for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from gateway.support.printable import one_line
@@ -27,17 +27,24 @@ def fault_of_tools(chosen: Sequence[str], tools: Mapping[str, Tool]) -> str | No
     return None
 
 
-def tools_of_session(tools: Mapping[str, Tool], parent: ChildOf | None) -> Mapping[str, Tool]:
-    """Return the tools that a session has, of those that its agent has now."""
-    return tools if parent is None or parent.tools is None else ChosenTools(tools, parent.tools)
+def tools_of_session(
+    tools: Mapping[str, Tool], parent: ChildOf | None, allowed: Callable[[str], bool]
+) -> Mapping[str, Tool]:
+    """Return the tools that a session has, of those that its agent has now: `allowed` says which the person's role has."""
+    patterns = None if parent is None else parent.tools
+
+    def has(name: str) -> bool:
+        return allowed(name) and (patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns))
+
+    return ChosenTools(tools, has)
 
 
 class ChosenTools(Mapping[str, Tool]):
-    """The tools whose names match one of the patterns, as they are at each time."""
+    """The tools whose names are chosen, as they are at each time."""
 
-    def __init__(self, tools: Mapping[str, Tool], patterns: Sequence[str]) -> None:
+    def __init__(self, tools: Mapping[str, Tool], has: Callable[[str], bool]) -> None:
         self._tools = tools
-        self._patterns = patterns
+        self._has = has
 
     def __getitem__(self, name: str) -> Tool:
         if not self._has(name):
@@ -49,6 +56,3 @@ class ChosenTools(Mapping[str, Tool]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-    def _has(self, name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in self._patterns)

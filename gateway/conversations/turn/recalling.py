@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.loaded_notes import memory_notes
 from gateway.support.errors import sentence_of
 from plugins.api.fact_values import FactOrigin, FactsError
-from plugins.api.memory.scope import Scope
 from plugins.facts.fact_log import DOCUMENT, recalled_fact
 from plugins.facts.facts import Facts
 from plugins.memory.recall import MIN_COSINE, select_hits
@@ -82,7 +82,7 @@ class Recall:
         """Record passages relevant to the messages of the open turn, for a model of this window (tokens; None if
         unknown)."""
         keys = self._config.current.memory.recall
-        if keys.mode == "off" or not self._config.shows_memory or (self._facts.is_empty and not self._may_find()):
+        if keys.mode == "off" or not self._shows_memory or (self._facts.is_empty and not self._may_find()):
             return
         question = head_and_tail(turn_text(self._recorder.transcript), QUESTION)
         if is_small_talk(question):
@@ -101,6 +101,11 @@ class Recall:
         self._problem = ""
         if hits := (*facts, *self._relevant_passages(found, window, small)):
             await self._record(question, hits, self._clock.monotonic() - began)
+
+    @property
+    def _shows_memory(self) -> bool:
+        """True if the configuration and the person's role let the model see the memory."""
+        return self._config.shows_memory and self._config.rights_of(self._recorder.transcript.person).notes != "none"
 
     async def _relevant_facts(self, question: str, window: int | None, small: bool) -> tuple[RecalledHit, ...]:
         """Return the facts relevant to the question; none if they cannot be read, which `/status` reports."""
@@ -135,9 +140,8 @@ class Recall:
 
     async def _search(self, question: str) -> SearchResult:
         transcript, keys = self._recorder.transcript, self._config.current.memory.recall
-        scope = Scope(
-            owners=frozenset({transcript.person}),
-            private=not open_turn(transcript).group,
+        scope = msgspec.structs.replace(
+            self._config.scope_of(transcript.person, group=open_turn(transcript).group),
             shown=(document_of(transcript.session), transcript.view.first_seq or 1),
         )
         # Some hits may be in the request already, or be irrelevant to the question.

@@ -15,6 +15,7 @@ import structlog
 from gateway.config.settings import Settings
 from gateway.conversations.approvals.gate import ApprovalGate
 from gateway.conversations.approvals.policy import is_withheld
+from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.support.errors import sentence_of
 from plugins.api.tool import ApprovalRequest, FileVersions, OutputFile, Tool, ToolContext, ToolOutput, ToolSource
@@ -77,8 +78,11 @@ class ToolCalls:
         attachments: Blobs,
         gate: ApprovalGate,
         streaming: StreamingReplies,
+        *,
+        config: ConversationConfig,
     ) -> None:
         self._recorder = recorder
+        self._config = config
         self._tools = tools
         self._attachments = attachments
         self._gate = gate
@@ -138,6 +142,7 @@ class ToolCalls:
             reply_to=turn.reply_to.chat if turn.reply_to is not None else "",
             thread=turn.reply_to.thread if turn.reply_to is not None else "",
             began=turn.at,
+            notes=self._config.rights_of(transcript.person).notes,
             names_url=self._names_url,
         )
 

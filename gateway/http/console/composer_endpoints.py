@@ -21,6 +21,7 @@ from gateway.models.registry import ModelRegistry
 from gateway.models.spending.prices import Price, price_of
 from gateway.models.transcription import Transcriber
 from gateway.status.instruments import GatewayContext
+from plugins.support.workspace import NotesAccess
 
 LONGEST_QUERY = 200
 """The maximum length of a query in characters."""
@@ -48,12 +49,14 @@ class ComposerEndpoints:
         self._transcriber = transcriber
         self._context = context
 
-    async def models(self, _: web.Request, __: Admission) -> web.StreamResponse:
-        """Return the models of all configured providers, and those whose lists could not be fetched. A list is requested
-        at most every few minutes."""
+    async def models(self, _: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return the models of all configured providers that the person may choose, and the providers whose lists could not
+        be fetched. A list is requested at most every few minutes."""
         listings = await self._models.listings.all()
         failures = [{"provider": name, "reason": each.failed} for name, each in listings.items() if each.failed]
-        models = [self._model(*name.split(":", 1)) for name in dict.fromkeys(self._names(listings))]
+        rights = self._context.settings.rights_of(admission.person.id)
+        names = [name for name in dict.fromkeys(self._names(listings)) if self._models.admits(name, rights)]
+        models = [self._model(*name.split(":", 1)) for name in names]
         told = {"default": self._models.configured(), "models": models, "failures": failures}
         transcription = self._transcriber.model()
         return answer(200, told if transcription is None else {**told, "transcription": transcription})
@@ -62,7 +65,9 @@ class ComposerEndpoints:
         """Return the person's templates and everybody's."""
         prompts: list[Prompt] = []
         if self._shows_files:
-            prompts = await asyncio.to_thread(read_prompts, self._context.workspace, admission.person.id)
+            prompts = await asyncio.to_thread(
+                read_prompts, self._context.workspace, admission.person.id, self._notes(admission)
+            )
         return answer(200, {"prompts": prompts})
 
     async def files(self, request: web.Request, admission: Admission) -> web.StreamResponse:
@@ -70,8 +75,13 @@ class ComposerEndpoints:
         query = request.query.get("q", "")[:LONGEST_QUERY]
         files: list[WorkspaceFile] = []
         if self._shows_files:
-            files = await asyncio.to_thread(find_files, self._context.workspace, admission.person.id, query)
+            files = await asyncio.to_thread(
+                find_files, self._context.workspace, admission.person.id, query, self._notes(admission)
+            )
         return answer(200, {"files": files})
+
+    def _notes(self, admission: Admission) -> NotesAccess:
+        return self._context.settings.rights_of(admission.person.id).notes
 
     @property
     def _shows_files(self) -> bool:

@@ -59,7 +59,7 @@ from plugins.memory.search.diagnostics import remarks_on
 from plugins.memory.sources.notes import Notes
 from plugins.memory.sources.transcripts import document_of
 from plugins.support.text.words import occurrences
-from plugins.support.workspace import why_refused
+from plugins.support.workspace import NotesAccess, why_refused
 
 if TYPE_CHECKING:
     from plugins.memory.search.search import Hit
@@ -92,9 +92,13 @@ class MemoryEndpoints:
         facts: The agent's facts.
         workspace: The agent's workspace.
         clock: The clock.
+        notes: Returns the notes that a person's role shows them.
     """
 
-    def __init__(self, memory: Memory, facts: Facts, workspace: Path, clock: Clock) -> None:
+    def __init__(
+        self, memory: Memory, facts: Facts, workspace: Path, clock: Clock, notes: Callable[[str], NotesAccess]
+    ) -> None:
+        self._shown_notes = notes
         self._memory = memory
         self._facts = facts
         self._workspace = workspace
@@ -109,7 +113,7 @@ class MemoryEndpoints:
             return answer(200, {"hits": [], "remarks": []})
         person = admission.person.id
         try:
-            found = await self._memory.search(query, _scope(person), results=RESULTS)
+            found = await self._memory.search(query, self._scope(person), results=RESULTS)
         except IndexUnusable as error:
             return refusal(503, "index_unusable", str(error))
         return answer(200, {"hits": [_hit(hit, person, query) for hit in found.hits], "remarks": found.remarks})
@@ -121,16 +125,17 @@ class MemoryEndpoints:
         memory = self._memory
         provider = memory.provider()
         person = admission.person.id
-        scope, by_words = _scope(person), memory.by_words
+        scope, by_words = self._scope(person), memory.by_words
         remarks = remarks_on(memory.state, scope, by_vectors=provider is not None, missed="", by_words=by_words)
-        notes = await asyncio.to_thread(listed_notes, self._workspace, person)
+        notes = await asyncio.to_thread(listed_notes, self._workspace, person, self._shown_notes(person))
         return answer(200, {"notes": notes, "index": memory_in_short(memory), "remarks": remarks})
 
     async def note(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Return one note."""
         path, person = request.match_info["path"], admission.person.id
         try:
-            return _note_response(await asyncio.to_thread(read_note, self._workspace, path, person))
+            shown = self._shown_notes(person)
+            return _note_response(await asyncio.to_thread(read_note, self._workspace, path, person, shown))
         except NoSuchNote as error:
             return refusal(404, "not_found", str(error))
 
@@ -284,11 +289,10 @@ class MemoryEndpoints:
         """Return the message that a fact came from; empty if unknown, missing, or another person's."""
         if (origin := fact.origin) is None:
             return ""
-        return await self._memory.excerpt(document_of(origin.session), origin.seq, 1, _scope(person)) or ""
+        return await self._memory.excerpt(document_of(origin.session), origin.seq, 1, self._scope(person)) or ""
 
-
-def _scope(person: str) -> Scope:
-    return Scope(owners=frozenset({person}), private=True)
+    def _scope(self, person: str) -> Scope:
+        return Scope.of_person(person, group=False, notes=self._shown_notes(person))
 
 
 def _hit(hit: Hit, person: str, query: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from gateway.support.errors import GatewayError
 from plugins.api.memory.scope import Scope
 from plugins.memory.sources.notes import Notes, is_markdown, is_note
 from plugins.support.safe_open import OutsideFolder
-from plugins.support.workspace import STANDING, why_refused
+from plugins.support.workspace import STANDING, NotesAccess, why_refused
 from plugins.tools.file_target import MAX_FILE_BYTES, FileChanged, FileTarget, open_target, plain_parts
 
 
@@ -58,10 +58,10 @@ class NoteRow(msgspec.Struct, frozen=True, kw_only=True):
     changed: str
 
 
-def listed_notes(workspace: Path, person: str) -> list[NoteRow]:
+def listed_notes(workspace: Path, person: str, notes: NotesAccess = "all") -> list[NoteRow]:
     """Return the notes that a person may read, the last changed first."""
     found = []
-    scope = Scope(owners=frozenset({person}), private=True)
+    scope = Scope.of_person(person, group=False, notes=notes)
     for path, stamp in Notes(workspace).list_documents({}).stamps.items():
         if not scope.reads(path):
             continue
@@ -71,7 +71,7 @@ def listed_notes(workspace: Path, person: str) -> list[NoteRow]:
     return sorted(found, key=lambda note: (note.changed, note.path), reverse=True)
 
 
-def read_note(workspace: Path, path: str, person: str) -> Note:
+def read_note(workspace: Path, path: str, person: str, notes: NotesAccess = "all") -> Note:
     """Return a note that a person may read.
 
     Raises:
@@ -79,7 +79,7 @@ def read_note(workspace: Path, path: str, person: str) -> Note:
     """
     try:
         parts = _parts(workspace, path, person)
-        if why := why_refused(parts, person, group=False):
+        if why := why_refused(parts, person, group=False, notes=notes):
             raise NoteRefused(why)
         with open_target(workspace, parts, make=False) as place:
             content = place.content()

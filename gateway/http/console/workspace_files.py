@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from plugins.support.safe_open import OutsideFolder, open_beneath
-from plugins.support.workspace import FOLDER, MAIN, OWNER, PEOPLE, SHARED, STANDING, why_refused
+from plugins.support.workspace import FOLDER, MAIN, OWNER, PEOPLE, SHARED, STANDING, NotesAccess, why_refused
 
 VISITED = 20_000
 """Entries of folders that a search looks at."""
@@ -45,7 +45,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def find_files(workspace: Path, person: str, query: str) -> list[WorkspaceFile]:
+def find_files(workspace: Path, person: str, query: str, notes: NotesAccess = "all") -> list[WorkspaceFile]:
     """Return the files that a person may read and whose paths contain the query, the best first: those whose name begins
     with it, then those whose name contains it, notes before others and short paths before long ones. Blocks."""
     wanted = query.casefold()
@@ -54,15 +54,16 @@ def find_files(workspace: Path, person: str, query: str) -> list[WorkspaceFile]:
         name = path.rpartition("/")[2].casefold()
         return 0 if name.startswith(wanted) else 1 if wanted in name else 2, not _is_note(path), len(path), path
 
-    fitting = (path for path in _files(workspace, person) if wanted in path.casefold())
+    fitting = (path for path in _files(workspace, person, notes) if wanted in path.casefold())
     return [WorkspaceFile(path=path, note=_is_note(path)) for path in nsmallest(FOUND, fitting, key=rank)]
 
 
-def read_prompts(workspace: Path, person: str) -> list[Prompt]:
+def read_prompts(workspace: Path, person: str, notes: NotesAccess = "all") -> list[Prompt]:
     """Return the templates in `prompts/` of a person, and of everybody where the person has none of that name, sorted by
     name. What cannot be read is left out. Blocks."""
     own = "prompts" if person == OWNER else f"{PEOPLE}/{person}/prompts"
-    prompts = {**_prompts(workspace, f"{SHARED}/prompts"), **_prompts(workspace, own)}
+    everybodys = _prompts(workspace, f"{SHARED}/prompts") if notes == "all" else {}
+    prompts = {**everybodys, **_prompts(workspace, own)}
     return [prompts[name] for name in sorted(prompts)][:PROMPTS]
 
 
@@ -71,7 +72,7 @@ def _is_note(path: str) -> bool:
     return own == MAIN or (own.startswith(f"{FOLDER}/") and own.endswith(".md"))
 
 
-def _files(workspace: Path, person: str) -> Iterator[str]:
+def _files(workspace: Path, person: str, notes: NotesAccess) -> Iterator[str]:
     """Yield the paths of a person's files, without links and what is hidden."""
     if person == OWNER:
         roots = {"": ""}
@@ -86,7 +87,7 @@ def _files(workspace: Path, person: str) -> Iterator[str]:
             for entry in _entries(workspace / folder):
                 left -= 1
                 path = f"{folder}{entry.name}"
-                if entry.name.startswith(".") or entry.name in _SKIPPED or not _is_readable(path, person):
+                if entry.name.startswith(".") or entry.name in _SKIPPED or not _is_readable(path, person, notes):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(f"{path}/")
@@ -102,10 +103,10 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _is_readable(path: str, person: str) -> bool:
+def _is_readable(path: str, person: str, notes: NotesAccess) -> bool:
     if not path.isprintable():
         return False
-    return path == PEOPLE or not why_refused(tuple(path.split("/")), person, group=False)
+    return path == PEOPLE or not why_refused(tuple(path.split("/")), person, group=False, notes=notes)
 
 
 def _prompts(workspace: Path, folder: str) -> dict[str, Prompt]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.auth.people import ProgramGrant
-from gateway.config.keys import Permission
+from gateway.config.keys import Permission, RoleKeys
 from gateway.conversations.commands.command_context import entry_of
 from gateway.conversations.routing.chat import PAGE_BYTES
 from gateway.conversations.routing.switchboard import Switchboard
@@ -104,18 +104,24 @@ class GatewayTools:
         switchboard: The conversations.
         tools: The tools of the gateway by name, of which `memory_search` and `memory_get` are offered.
         refuses: Returns the error that says why no message is accepted now, or None.
+        rights: Returns what a person may do: a program has no more tools and notes than they have.
     """
 
     def __init__(
-        self, switchboard: Switchboard, tools: Callable[[str], Tool | None], refuses: Callable[[], Exception | None]
+        self,
+        switchboard: Switchboard,
+        tools: Callable[[str], Tool | None],
+        refuses: Callable[[], Exception | None],
+        rights: Callable[[str], RoleKeys],
     ) -> None:
+        self._rights = rights
         self._switchboard = switchboard
         self._tools = tools
         self._refuses = refuses
 
     def offered(self, grant: ProgramGrant) -> list[ToolDefinition]:
         """Return the tools that a token allows."""
-        return [each.definition for each in self._all() if each.needs in grant.allow]
+        return [each.definition for each in self._all(self._rights(grant.person)) if each.needs in grant.allow]
 
     async def call(self, name: str, arguments: dict[str, Any], grant: ProgramGrant) -> str:
         """Call a tool and return its result. Raises ToolFailed with a sentence for the model."""
@@ -137,11 +143,19 @@ class GatewayTools:
         tool = self._tools(name)
         if tool is None:
             raise ToolFailed("The memory is not available to models here (agent.workspace_access).")
-        context = ToolContext(session=f"mcp-{grant.name}", person=grant.person, turn=0, call="mcp", channel=CHANNEL)
+        context = ToolContext(
+            session=f"mcp-{grant.name}",
+            person=grant.person,
+            turn=0,
+            call="mcp",
+            channel=CHANNEL,
+            notes=self._rights(grant.person).notes,
+        )
         return (await tool.run(arguments, context)).text
 
-    def _all(self) -> list[OfferedTool]:
-        found = [tool for name in ("memory_search", "memory_get") if (tool := self._tools(name)) is not None]
+    def _all(self, rights: RoleKeys) -> list[OfferedTool]:
+        names = [name for name in ("memory_search", "memory_get") if rights.has_tool(name)]
+        found = [tool for name in names if (tool := self._tools(name)) is not None]
         needs: dict[str, Permission] = {"memory_search": "search", "memory_get": "read"}
         return [
             *(OfferedTool(definition=tool.definition, needs=needs[tool.definition.name]) for tool in found),

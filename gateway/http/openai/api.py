@@ -10,6 +10,7 @@ import structlog
 from aiohttp import web
 
 from gateway.auth.people import Admission
+from gateway.config.keys import RoleKeys
 from gateway.http.concurrency import InFlight, Quota
 from gateway.http.event_stream import ClientGone, EventStream, client_gone, while_connected
 from gateway.http.openai.api_errors import ApiError, refusal_of, refused_response
@@ -67,8 +68,8 @@ log = structlog.get_logger("exuvia.openai_api")
 class OpenAIApi:
     """The OpenAI-compatible API below `/v1`.
 
-    `caller` calls the models of stateless requests, and `in_flight` counts those, since a stop waits for them. `stored`
-    holds the responses without a session, and `attachments` their pictures.
+    `rights` returns what a person may do. `caller` calls the models of stateless requests, and `in_flight` counts those,
+    since a stop waits for them. `stored` holds the responses without a session, and `attachments` their pictures.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class OpenAIApi:
         services: ConnectionServices,
         models: ModelRegistry,
         *,
+        rights: Callable[[str], RoleKeys],
         caller: ModelCaller,
         embeddings: Embeddings,
         transcriber: Transcriber,
@@ -93,7 +95,7 @@ class OpenAIApi:
         self._embeddings = embeddings
         self._transcriber = transcriber
         self._transcriptions = Transcriptions(transcriber, attachments, in_flight, services.access)
-        self._names = ModelNames(models, created=self._now())
+        self._names = ModelNames(models, rights, created=self._now())
         self._stateless = StatelessMode(self._names, caller, in_flight, counters)
         self._in_session = SessionMode(services.switchboard, services.uploads, self._names, services.zone)
         self._responses = Responses(
@@ -154,10 +156,11 @@ class OpenAIApi:
 
     # --- what is served -----------------------------------------------------------------------------------------------
 
-    async def _models(self, request: web.Request, _: Admission, __: BodyShare) -> web.StreamResponse:
+    async def _models(self, request: web.Request, admission: Admission, _: BodyShare) -> web.StreamResponse:
         name = request.match_info["path"].partition("/")[2]
         more = [each for each in (self._embeddings.name(), self._transcriber.model()) if each is not None]
-        return answer(200, await (self._names.entry(name, more) if name else self._names.listing(more)))
+        person = admission.person.id
+        return answer(200, await (self._names.entry(name, more, person) if name else self._names.listing(more, person)))
 
     async def _response(self, request: web.Request, admission: Admission, _: BodyShare) -> web.StreamResponse:
         return await self._responses.get(request, admission)

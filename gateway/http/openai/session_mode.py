@@ -192,8 +192,8 @@ class SessionMode:
         """Raise ApiError if another model is named than the session's, which `/model` chooses for all later turns."""
         if wanted == DEFAULT or chat.current is None:
             return
-        named = (await self._names.chosen(wanted)).name
-        own = (await self._names.chosen(chat.current.recorder.transcript.settings.get("model") or DEFAULT)).name
+        named = (await self._names.chosen(wanted, chat.person)).name
+        own = chat.current.models.choose().name
         if named != own:
             raise bad_request(
                 f"The model of this session is {own}; send {DEFAULT}, and change the model with /model.", "model"

@@ -83,7 +83,7 @@ class StatelessMode:
             ApiError: The request is invalid, or the client's token is no longer valid.
             ProviderError: All models failed, perhaps after text was sent.
         """
-        chosen = _with_vision(await self._names.chosen(parsed.model), parsed)
+        chosen = _with_vision(await self._names.chosen(parsed.model, person), parsed)
         chain, session = FallbackChain(chosen), _conversation(parsed, person)
         if chosen.spending is not None:
             chosen.spending.know(session, Payer(person))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import date
+from typing import Self
 
 import msgspec
 
 from plugins.api.memory.chunks import Chunk
-from plugins.support.workspace import EVERYBODY, belongs_to, is_private
+from plugins.support.workspace import EVERYBODY, NotesAccess, belongs_to, is_private
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +22,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         until: The last day; documents without a date are excluded. None for no limit.
         sender: Only chunks in which this person speaks.
         shown: A document and a line; chunks from that line on are excluded, because the model already sees them.
+        everybodys: Chunks that belong to nobody, such as those of notes for everybody, may be found.
     """
 
     owners: frozenset[str] | None
@@ -30,11 +32,18 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     until: date | None = None
     sender: str | None = None
     shown: tuple[str, int] | None = None
+    everybodys: bool = True
+
+    @classmethod
+    def of_person(cls, person: str, *, group: bool, notes: NotesAccess = "all") -> Self:
+        """Return the scope of a person in a chat: `notes` are those that their role shows them."""
+        owners = frozenset() if notes == "none" else frozenset({person})
+        return cls(owners=owners, private=not group, everybodys=notes == "all")
 
     def admits(self, chunk: Chunk) -> bool:
         """Return True if a chunk is in the scope."""
         return (
-            (self.owners is None or not chunk.owner or chunk.owner in self.owners)
+            (self.owners is None or chunk.owner in self._owners())
             and (self.sources is None or chunk.source in self.sources)
             and (self.private or not chunk.private)
             and (self.since is None or (bool(chunk.day) and chunk.day >= self.since.isoformat()))
@@ -46,14 +55,19 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     def reads(self, path: str) -> bool:
         """Return True if the note at this path in the workspace may be shown."""
         parts = tuple(path.split("/"))
-        owned = self.owners is None or belongs_to(parts) in {EVERYBODY, *self.owners}
+        owned = self.owners is None or belongs_to(parts) in self._owners()
         return owned and (self.private or not is_private(parts))
+
+    def _owners(self) -> frozenset[str]:
+        """Return the owners of the chunks that may be found, if not all may."""
+        owners = self.owners or frozenset()
+        return owners | {EVERYBODY} if self.everybodys else owners
 
     def condition(self) -> tuple[str, tuple[str | int, ...]]:
         """Return an SQL condition for the table `chunks` and its parameters; "" if everything is in the scope."""
         parts: list[str] = []
         values: list[str | int] = []
-        owners = None if self.owners is None else {"", *self.owners}
+        owners = None if self.owners is None else self._owners()
         for column, allowed in (("owner", owners), ("source", self.sources)):
             if allowed is not None:
                 parts.append(f"{column} IN ({', '.join('?' * len(allowed))})")

@@ -122,6 +122,8 @@ class ExtraNotes:
     def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
         if "\0" in path or _is_elsewhere(path) or self._root_of(path) is None:
             return None
+        if scope.owners is not None and not scope.everybodys:
+            return ""
         return some_lines(self._text(path) or "", first, lines)
 
     def _text(self, path: str) -> str | None:
