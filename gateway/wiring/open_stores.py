@@ -107,9 +107,11 @@ async def _open_database(
         committer = await stack.enter_async_context(GroupCommitter(database, committed))
         member: Membership | None = None
         leases: Leases = SoleLeases()
+        claims: Callable[[Catalog], Claims] = SoleClaims
         if gateway is not None:
             member = Membership(database, version=gateway.version, config_digest=gateway.config_digest)
-            await stack.enter_async_context(member)
+            joined = await stack.enter_async_context(member)
+            claims = lambda _: RowClaims(database, joined)  # noqa: E731 - a factory
             leases = await stack.enter_async_context(RowLeases(database, member))
         else:
             await _without_gateways(database)
@@ -118,7 +120,7 @@ async def _open_database(
             facts=PostgresStore(database, HOME, home.quarantine, committer, shared=True),
             of_agent=lambda agent: PostgresStore(database, store_of_agent(agent), home.quarantine, committer, shared=True),
             of_plugin=lambda plugin: PostgresStore(database, f"{PLUGINS}{plugin}", home.quarantine, committer, shared=True),
-            claims=SoleClaims if member is None else partial(RowClaims, database, member),
+            claims=claims,
             cluster=member,
             leases=leases,
         )

@@ -12,26 +12,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AsyncExitStack, suppress
 from itertools import islice
 from typing import Any
 
 import msgspec
+import structlog
 
 from sessions.catalog.checkpoints import decode_checkpoint, encode_checkpoints
 from sessions.catalog.lineage import Lineage
 from sessions.catalog.receipt_batches import ReceiptBatch, ReceiptCoverage, encode_batch
-from sessions.catalog.scan import last_event, scan_logs
+from sessions.catalog.row_repair import Repaired, estimated_rows, repair_rows
+from sessions.catalog.scan import last_event
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.events import SessionClosed
 from sessions.postgres.connections import Connection, Database
 from sessions.postgres.row_lines import RowReader
-from sessions.postgres.session_rows import BEGIN, PUT, SESSIONS, decode_row, row_values
+from sessions.postgres.session_rows import PUT, SESSIONS, decode_row, row_values
 from sessions.state.transcript import Transcript
 from sessions.store.catalog import ListedSession, Name, SessionRow
-from sessions.store.protocols import Lines, Position, Stamp
+from sessions.store.protocols import Position
 from sessions.store.receipts import Receipts
 
 PAUSE = 1.0
@@ -44,8 +46,10 @@ sessions is open."""
 PAGE = 10_000
 """Rows that are read at a time."""
 
-BEGINNING = 60
-"""Seconds for which a log without a line is left alone: another gateway may be about to write its first one."""
+CHECK_SECONDS = 10.0
+"""Seconds after the start until the rows of very many sessions are compared with the logs."""
+
+log = structlog.get_logger("exuvia.catalog")
 
 _ROW = "session.fields, log.head, log.size, log.changed"
 
@@ -71,21 +75,6 @@ _LISTED = f"""
 """  # noqa: S608 - constants of ours
 """The current session of each key: the newest without a successor, or, in a circle, the newest."""
 
-_WITHOUT_ROW = f"""
-    SELECT name, size, changed, id FROM log
-    WHERE store = '{SESSIONS}' AND name > %s AND NOT EXISTS (SELECT FROM session WHERE session.name = log.name)
-        AND (head > 0 OR changed < extract(epoch FROM clock_timestamp() - make_interval(secs => {BEGINNING})) * 1000000000)
-    ORDER BY name LIMIT {PAGE}
-"""  # noqa: S608 - constants of ours
-
-_COUNTS = f"""
-    SELECT (SELECT count(*) FROM log WHERE store = '{SESSIONS}'), (SELECT count(*) FROM session)
-"""  # noqa: S608 - constants of ours
-
-_WITHOUT_LOG = f"""
-    SELECT name FROM session WHERE NOT EXISTS (SELECT FROM log WHERE log.store = '{SESSIONS}' AND log.name = session.name)
-"""  # noqa: S608 - constants of ours
-
 
 class _Changes(msgspec.Struct, kw_only=True):
     """Changes that are not written yet; of each session only the newest row and checkpoint."""
@@ -103,7 +92,7 @@ class PostgresCatalog:
     gateways may use it at once. Entering raises StorageFailed.
 
     `rebuilt` is a sentence if rows were missing and have been read from the logs; `empty` lists the sessions without any
-    acknowledged line.
+    acknowledged line. With very many sessions both are known only some seconds later, and `count` is an estimate until then.
 
     Args:
         database: The database, whose tables are of this version.
@@ -116,6 +105,7 @@ class PostgresCatalog:
         self.empty: list[str] = []
         self.failure: str | None = None
         self.count = 0
+        self._is_checked = True
         self._database = database
         self._is_open = is_open
         self._logs = RowReader(database, SESSIONS)
@@ -131,9 +121,11 @@ class PostgresCatalog:
 
     async def __aenter__(self) -> PostgresCatalog:
         async with AsyncExitStack() as stack:
-            await asyncio.to_thread(self._reconcile)
+            await self._check()
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             tasks.create_task(self._write_behind())
+            if not self._is_checked:
+                stack.callback(tasks.create_task(self._check_later()).cancel)
             stack.callback(self._close)
             self._stack = stack.pop_all()
         return self
@@ -332,41 +324,34 @@ class PostgresCatalog:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def _reconcile(self) -> None:
-        """Insert the rows that are missing, and find the sessions without a log. Blocks; raises StorageFailed.
+    async def _check(self) -> None:
+        """Compare the rows with the logs, now or, where that takes long, after the start."""
+        estimate = await asyncio.to_thread(estimated_rows, self._database)
+        if estimate is None:
+            self._apply(await asyncio.to_thread(repair_rows, self._database, self._logs))
+        else:
+            self.count, self._is_checked = estimate, False
 
-        A row is inserted and removed with its log, so nothing can differ while there are as many rows as logs, unless
-        somebody has changed the tables.
-        """
-        with self._database.connection() as connection:
-            logs, self.count = connection.execute(_COUNTS).fetchone() or (0, 0)
-            if logs == self.count:
-                return
-            found = connection.execute(_WITHOUT_LOG.encode()).fetchall()
-        self.unreadable.update({session: "it is missing" for (session,) in found})
-        after, inserted = "", 0
-        while some := self._logs_without_row(after):
-            scanned = scan_logs(some, {})
-            for session, why in scanned.unknown.items():  # else its key would continue in another session
-                raise StorageFailed(f"{self._logs.location(session)} cannot be read: {why}.")
-            self.unreadable.update(scanned.unreadable)
-            self.empty += scanned.empty
-            with self._database.connection() as connection:
-                connection.execute(BEGIN.encode(), row_values(scanned.changed))
-            inserted += len(scanned.changed)
-            after = some.last
-        with self._database.connection() as connection:
-            (self.count,) = connection.execute("SELECT count(*) FROM session").fetchone() or (0,)
-            awaited = connection.execute("SELECT succeeds FROM session WHERE succeeds = ANY(%s)", (self.empty,)).fetchall()
-        self.empty = sorted(set(self.empty).difference(session for (session,) in awaited))
-        if inserted:
-            self.rebuilt = f"{inserted} sessions were not in the catalog; they were read from their logs."
+    async def _check_later(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), CHECK_SECONDS)
+            return
+        try:
+            found = await asyncio.to_thread(repair_rows, self._database, self._logs)
+        except SessionsError as error:
+            log.warning("catalog_not_checked", reason=str(error))
+            return
+        self._apply(found)
+        if self.rebuilt:
+            log.warning("catalog_rebuilt", reason=self.rebuilt)
+        for session, reason in found.unreadable.items():
+            log.error("journal_unreadable", journal=f"{session}.jsonl", reason=reason)
 
-    def _logs_without_row(self, after: str) -> _Some | None:
-        with self._database.connection() as connection:
-            found = connection.execute(_WITHOUT_ROW.encode(), (after,), binary=True).fetchall()
-        stamps = [(name, Stamp(size=size, changed=changed, identity=id_)) for name, size, changed, id_ in found]
-        return _Some(self._logs, stamps) if stamps else None
+    def _apply(self, found: Repaired) -> None:
+        self.count, self.empty = found.count, found.empty
+        self.unreadable |= found.unreadable
+        if found.inserted:
+            self.rebuilt = f"{found.inserted} sessions were not in the catalog; they were read from their logs."
 
     def _close(self) -> None:
         self._closing.set()
@@ -411,29 +396,6 @@ class PostgresCatalog:
         later.rows = changes.rows | later.rows
         later.receipts = changes.receipts + later.receipts
         self._dirty.set()
-
-
-class _Some:
-    """Some of the logs of a reader, as a `LogReader`."""
-
-    def __init__(self, logs: RowReader, stamps: list[tuple[str, Stamp]]) -> None:
-        self.last = stamps[-1][0]
-        self._logs = logs
-        self._stamps = stamps
-
-    def listed(self) -> Iterator[tuple[str, Stamp]]:
-        yield from self._stamps
-
-    def stamp(self, session: str) -> Stamp | None:
-        return self._logs.stamp(session)
-
-    def location(self, session: str) -> str:
-        return self._logs.location(session)
-
-    @contextmanager
-    def read(self, session: str) -> Iterator[Lines]:
-        with self._logs.read(session) as lines:
-            yield lines
 
 
 def heads_of_rows(database: Database) -> dict[str, int]:

@@ -13,7 +13,7 @@ import structlog
 from sessions.events.errors import StorageFailed
 from sessions.postgres.connections import Database
 from sessions.postgres.membership import FENCE, Membership
-from sessions.store.catalog import Catalog, Claim, Elsewhere, Name
+from sessions.store.catalog import Claim, Elsewhere, Name
 
 AT_ONCE = 4
 """Number of conversations that are adopted in one statement: the other gateways adopt the next ones."""
@@ -33,6 +33,14 @@ _HOLDER = """
     SELECT gateway.id, gateway.url FROM chat JOIN gateway ON gateway.id = chat.holder
     WHERE chat.person = %(person)s AND chat.key = %(key)s
 """
+
+_UNCLAIMED = """
+    SELECT DISTINCT session.person, session.key FROM session
+    WHERE NOT session.settled AND NOT EXISTS (
+        SELECT FROM chat WHERE (chat.person, chat.key) = (session.person, session.key)
+    )
+"""
+"""Conversations with unfinished work that no gateway ever claimed: those of a database that had no claims, or was copied."""
 
 _RELEASE = f"""
     UPDATE chat SET holder = {FENCE}, unsettled = %(unsettled)s
@@ -54,10 +62,9 @@ class RowClaims:
 
     shared = True
 
-    def __init__(self, database: Database, membership: Membership, catalog: Catalog) -> None:
+    def __init__(self, database: Database, membership: Membership) -> None:
         self._database = database
         self._membership = membership
-        self._catalog = catalog
         self._held: dict[Name, Claim] = {}
         self._adopted: dict[Name, Claim] = {}
         """Claims that `unowned` has made, until they are claimed."""
@@ -101,10 +108,10 @@ class RowClaims:
     async def unowned(self) -> AsyncIterator[Name]:
         """Adopt conversations with unfinished work; see `Claims.unowned`."""
         self._membership.unowned.clear()
-        if self._is_first:  # those of a database that had no claims yet
-            self._is_first = False
-            for name in dict.fromkeys(row.name for row in await self._catalog.unsettled()):
+        if self._is_first:
+            for name in await asyncio.to_thread(self._unclaimed):
                 yield name
+            self._is_first = False
         while not self._membership.draining:
             gateway = self._membership.id
             found = await asyncio.to_thread(self._adopt, gateway)
@@ -151,6 +158,10 @@ class RowClaims:
         }
         with self._database.connection() as connection:
             connection.execute(_RELEASE, given)
+
+    def _unclaimed(self) -> list[Name]:
+        with self._database.connection() as connection:
+            return connection.execute(_UNCLAIMED).fetchall()
 
     def _adopt(self, gateway: str) -> list[Claim]:
         with self._database.connection() as connection:

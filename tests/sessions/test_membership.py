@@ -12,7 +12,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.errors import StorageFailed
 from sessions.postgres import membership
 from sessions.postgres.connections import Database
@@ -76,8 +75,7 @@ async def member(url: str, folder: Path) -> AsyncIterator[Member]:
         committer = await stack.enter_async_context(GroupCommitter(database))
         joined = await stack.enter_async_context(Membership(database, version="1"))
         store = PostgresStore(database, "sessions", folder, committer, joined)
-        catalog = await stack.enter_async_context(SqliteCatalog(folder / f"{joined.id}.sqlite", store))
-        yield Member(store, joined, RowClaims(database, joined, catalog))
+        yield Member(store, joined, RowClaims(database, joined))
 
 
 def outside(url: str, statement: str) -> list[tuple[object, ...]]:

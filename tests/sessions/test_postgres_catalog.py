@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from gateway.conversations.routing.conversation_runner import CatalogWriter
-from sessions.catalog import postgres_catalog
+from sessions.catalog import postgres_catalog, row_repair
 from sessions.catalog.postgres_catalog import PostgresCatalog, heads_of_rows
 from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.events.events import SessionClosed, SessionTitled, Succession, TurnEnded
@@ -26,6 +26,7 @@ from sessions.store.protocols import START
 from sessions.store.receipts import Receipts
 from sessions.store.recorder import Recorder, open_session
 from tests.servers.postgres_server import postgres_server
+from tests.sessions.journal_files import session_id
 from tests.stories import AT, opened, received
 from tests.waiting import until
 
@@ -186,6 +187,28 @@ async def test_rows_that_are_missing_are_made_from_the_logs(url: str, tmp_path: 
         row = await other.current("owner", "main")
         assert row is not None
         assert (row.session, row.head) == (FIRST, 2)
+
+
+@pytest.mark.parametrize("missing", [0, 2, 4])
+async def test_the_start_with_very_many_sessions_counts_none_and_finds_missing_rows_later_or_at_the_ends_at_once(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int
+) -> None:
+    names = [session_id(number) for number in range(1, 6)]
+    async with writing(url, tmp_path) as writer:
+        for number, session in enumerate(names):
+            await writer.begun(session, f"key-{number}")
+    outside(url, f"DELETE FROM session WHERE name = '{names[missing]}'")
+    monkeypatch.setattr(row_repair, "SMALL_BYTES", 0)
+    monkeypatch.setattr(row_repair, "ENDS", 1)
+    in_the_middle = 0 < missing < 4
+    async with another(url) as other:
+        assert (other.rebuilt is None) is in_the_middle
+        assert other.count == (0 if in_the_middle else 5), "the statistics know of no row yet"
+    monkeypatch.setattr(postgres_catalog, "CHECK_SECONDS", 0.01)
+    async with another(url) as other:
+        await until(lambda: other.count == 5)
+        assert (other.rebuilt is not None) is in_the_middle
+        assert len(await other.sessions("owner")) == 5
 
 
 async def test_a_log_that_was_lost_or_shortened_is_reported(url: str, tmp_path: Path) -> None:
