@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from gateway.config.keys import load_config
+from gateway.config.settings import Settings, agent_settings
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.servers.postgres_server import postgres_server
 from tests.waiting import deadline
@@ -128,6 +130,14 @@ async def test_only_the_owner_changes_people_and_all_of_it_stands_in_the_trail(t
         ("owner", "owner", False),
         ("ana", "member", True),
     ]
+
+
+def test_the_settings_of_every_agent_know_the_people_who_were_added_and_their_roles() -> None:
+    settings = Settings(load_config(None, environment={}, overrides={"agents": {"work": {}}}))
+    settings.added = {"ana": "guest"}
+    for agent in ("main", "work"):
+        known = agent_settings(settings, agent)
+        assert (known.role_of("ana"), known.knows("ana"), known.knows("ben")) == ("guest", True, False), agent
 
 
 @pytest.mark.parametrize("role", ["guest", "member"])
