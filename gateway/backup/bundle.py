@@ -176,5 +176,5 @@ def opened_bundle(place: Path) -> dict[str, bytes]:
     """Return the files of a bundle that verifies. Raises BackupRefused, OSError."""
     try:
         return verify_bundle.verify(place.read_bytes())[0]
-    except (verify_bundle.Fault, ValueError, KeyError, TypeError) as error:
+    except (verify_bundle.Fault, ValueError, KeyError, TypeError, RecursionError) as error:
         raise BackupRefused(f"{place} is damaged: {error}. Nothing was imported.") from error

@@ -21,6 +21,10 @@ SUMS, MANIFEST, SIGNATURE, SIGNER, VERIFIER = "SHA256SUMS", "manifest.json", "ma
 BLOCK = 512
 TRAILER = 27
 SHAPE = re.compile(rb'\A\{"seq":([1-9][0-9]{0,18}),"at":"[^"]{20,30}","turn":(?:null|[0-9]+),"kind":"')
+NAME = re.compile(
+    r"sessions/[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.jsonl|attachments/[0-9a-f]{64}"
+    r"|SHA256SUMS|manifest\.json|manifest\.json\.sig|signer\.pub|verify\.py"
+)
 CLOSING = re.compile(rb',"sum":"([0-9a-f]{16})"\}\n\Z')
 
 
@@ -47,6 +51,8 @@ def read_archive(content: bytes) -> dict[str, bytes]:
         name, size = member.name, member.size
         if name in files or size < 0 or content[at : at + BLOCK] != header(name, size):
             raise Fault(f"the archive is damaged at byte {at}")
+        if NAME.fullmatch(name) is None:  # whoever unpacks it must not write elsewhere
+            raise Fault(f"{name!r} is no file of a bundle")
         begin = at + BLOCK
         at = begin + -(-size // BLOCK) * BLOCK
         if at > len(content) or content[begin + size : at].strip(b"\0"):
@@ -106,7 +112,7 @@ def check_signature(files: dict[str, bytes], signer: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         allowed, signature = os.path.join(folder, "allowed"), os.path.join(folder, "signature")
         with open(allowed, "wb") as file:
-            file.write(b"exuvia " + files[SIGNER])
+            file.write("exuvia {}\n".format(" ".join(key[:2])).encode())  # the rest may name other keys
         with open(signature, "wb") as file:
             file.write(files[SIGNATURE])
         command = [program, "-Y", "verify", "-f", allowed, "-I", "exuvia", "-n", NAMESPACE, "-s", signature]
@@ -151,7 +157,7 @@ def main(arguments: list[str]) -> int:
     try:
         with open(arguments[0], "rb") as bundle:
             sentence = verify(bundle.read(), signer)[1]
-    except (Fault, OSError, ValueError, KeyError, TypeError) as error:
+    except (Fault, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         sys.stdout.write(f"DAMAGED {arguments[0]}: {error}\n")
         return 1
     sys.stdout.write(sentence + "\n")

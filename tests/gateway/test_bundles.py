@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.backup import verify_bundle
+from gateway.backup.bundle import archive_of
 from gateway.support.home import Home
 from tests.gateway.test_backups import exuvia
 from tests.gateway.test_erasures import FORK, MAIN, OTHER, a_home
@@ -103,6 +104,51 @@ def test_a_changed_journal_with_new_hashes_and_sums_needs_the_key(tmp_path: Path
     with pytest.raises(verify_bundle.Fault, match="signature does not match"):
         verify_bundle.check_signature(files, "")
     verify_bundle.check_sums(files)
+
+
+def repacked(files: dict[str, bytes]) -> bytes:
+    """Return a bundle with these files whose hashes are computed again."""
+    known = {verify_bundle.SUMS, verify_bundle.MANIFEST, verify_bundle.SIGNATURE}
+    listed = [
+        {"path": name, "bytes": len(each), "sha256": verify_bundle.digest(each)}
+        for name, each in files.items()
+        if name not in known
+    ]
+    manifest = {**json.loads(files[verify_bundle.MANIFEST]), "files": listed}
+    files = {**files, verify_bundle.MANIFEST: json.dumps(manifest).encode()}
+    names = sorted(name for name in files if name != verify_bundle.SUMS)
+    sums = "".join(f"{verify_bundle.digest(files[name])}  {name}\n" for name in names)
+    return archive_of({**files, verify_bundle.SUMS: sums.encode()})
+
+
+def unsigned(tmp_path: Path) -> dict[str, bytes]:
+    """Return the files of a bundle without its signature."""
+    _, bundle = exported(tmp_path, "main")
+    files = verify_bundle.read_archive(bundle.read_bytes())
+    del files[verify_bundle.SIGNATURE], files[verify_bundle.SIGNER]
+    return files
+
+
+@pytest.mark.parametrize("name", ["../../../planted", "sessions/../../planted", "/tmp/planted", "sessions/x/y.jsonl"])
+def test_a_bundle_cannot_write_outside_of_the_folder_where_it_is_unpacked(tmp_path: Path, name: str) -> None:
+    files = unsigned(tmp_path)
+    verify_bundle.verify(repacked(files))
+    with pytest.raises(verify_bundle.Fault, match="is no file of a bundle"):
+        verify_bundle.verify(repacked({**files, name: b"planted"}))
+
+
+def test_a_second_key_beside_the_trusted_one_does_not_sign(tmp_path: Path) -> None:
+    for name in ("trusted", "other"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "x", "-f", tmp_path / name], check=True)
+    trusted, other = ((tmp_path / f"{name}.pub").read_text() for name in ("trusted", "other"))
+    files = {**unsigned(tmp_path), verify_bundle.SIGNER: f"{trusted}exuvia {other}".encode()}
+    files = verify_bundle.read_archive(repacked(files))
+    (tmp_path / "manifest").write_bytes(files[verify_bundle.MANIFEST])
+    sign: list[str | Path] = ["ssh-keygen", "-q", "-Y", "sign", "-n", verify_bundle.NAMESPACE, "-f", tmp_path / "other"]
+    subprocess.run([*sign, tmp_path / "manifest"], check=True)
+    files[verify_bundle.SIGNATURE] = (tmp_path / "manifest.sig").read_bytes()
+    with pytest.raises(verify_bundle.Fault, match="signature does not match"):
+        verify_bundle.check_signature(files, trusted)
 
 
 def test_all_sessions_of_a_person_are_imported_with_the_same_bytes(tmp_path: Path) -> None:
