@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from gateway.conversations.imports.branches import ImportSource, fault_of
+from gateway.conversations.imports.import_service import ImportService
 from gateway.conversations.imports.readers import export_files
 from gateway.conversations.imports.readers.export_files import TooLong, elements
-from gateway.conversations.imports.readers.import_values import SourceInvalid
+from gateway.conversations.imports.readers.import_values import SourceConversation, SourceInvalid, SourceMessage
 from gateway.conversations.imports.readers.source_text import decoded, moment
 from tests.imports.sources import chatgpt, imported, journals, lisbon, node, run, spoken, tree
 
@@ -61,6 +63,32 @@ def test_deep_nesting_circles_missing_links_and_lone_surrogates(tmp_path: Path) 
     assert "it is nested too deeply" in {each["reason"] for each in report["left_out"]}
     assert sorted(spoken(home).values()) == [["An answer"], ["broken \ufffd pair"], ["two", "one"]]
     assert run("sessions", "verify", "--home", home).exit_code == 0
+
+
+def message(id_: str, **fields: Any) -> SourceMessage:
+    return SourceMessage(id=id_, reply=False, text="x", **fields)
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([message("a", parent="a")], "comes before the one that it answers"),
+        ([message("a", parent="b"), message("b", parent="a")], "comes before the one that it answers"),
+        ([message("a"), message("a")], "have the same id"),
+        ([message("")], "or one has none"),
+        ([message("a", at="../../../../x")], "is not in RFC 3339"),
+        ([message("a", at="yesterday")], "is not in RFC 3339"),
+        ([message("a" * 3_000_000)], "has more than 1,000 characters"),
+    ],
+)
+async def test_what_no_reader_yields_is_left_out_whatever_sends_it(messages: list[SourceMessage], reason: str) -> None:
+    """Such a conversation once kept the gateway busy for ever, or left a log without a line."""
+    conversation = SourceConversation(id="c", messages=tuple(messages))
+    unused: Any = None
+    service = ImportService(unused, unused, facts=unused, schedules=unused, now=unused, zone=unused)
+    (left,) = (await service.conversation(ImportSource(person="owner", program="chatgpt"), conversation)).left
+    assert reason in left.reason
+    assert fault_of(SourceConversation(id="c", messages=(message("a"), message("b", parent="a")))) == ""
 
 
 def test_many_branches_and_absurd_times(tmp_path: Path) -> None:

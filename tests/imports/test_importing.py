@@ -137,6 +137,9 @@ async def test_beside_a_running_gateway_it_is_found_continued_and_forked(tmp_pat
         report = await asyncio.to_thread(imported, home, "chatgpt", new)
         assert report["items"] == {"conversations": {"unchanged": 1}}
         assert journals(home) == before
+        imports, headers = f"http://127.0.0.1:{running.port}/api/imports", {"Authorization": f"Bearer {TOKEN}"}
+        async with http.post(imports, json={"program": "../x", "facts": []}, headers=headers) as response:
+            assert (response.status, "The program is one of openclaw" in await response.text()) == (400, True)
     texts = spoken(home)
     assert texts.pop(KEY) == SHOWN
     assert list(texts.values()) == [[*SHOWN, "And the sea?"]]

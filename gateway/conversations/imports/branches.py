@@ -14,10 +14,17 @@ from hashlib import blake2b
 import msgspec
 
 from gateway.conversations.imports.readers.import_values import SourceConversation, SourceMessage
+from gateway.conversations.imports.readers.source_text import moment
 from sessions.store.header import ALPHABET
 
 MOST_BRANCHES = 64
 """Maximum branches of one conversation that are imported, the shown one included."""
+
+NAME_CHARACTERS = 1000
+"""Maximum characters of an id, a title or a name."""
+
+MOST_CALLS = 1000
+"""Maximum calls of tools of one reply."""
 
 SLUG = 36
 """Maximum characters of a title in a key."""
@@ -95,6 +102,31 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     def lacking(self) -> int:
         """The number of results that the base lacks, if it is continued."""
         return self.base.lacking if self.base is not None and self.start and self.base.goes_on(self.end) else 0
+
+
+def fault_of(conversation: SourceConversation) -> str:
+    """Return why a conversation cannot be imported, as the reason of a `LeftOut`; "" if it can.
+
+    It may come from a client of the HTTP endpoint, and not from a reader.
+    """
+    known = set[str]()
+    names = [conversation.id, conversation.leaf, conversation.title, conversation.name]
+    times = {conversation.at}
+    for message in conversation.messages:
+        if not message.id or message.id in known:
+            return "two of its messages have the same id, or one has none"
+        if message.parent and message.parent not in known:
+            return "one of its messages comes before the one that it answers"
+        known.add(message.id)
+        times.add(message.at)
+        names += [message.id, message.model, *(name for call in message.calls for name in (call.id, call.tool))]
+    if any(at and moment(at) != at for at in times):
+        return "a time in it is not in RFC 3339 and UTC, with milliseconds"
+    if any(len(name) > NAME_CHARACTERS for name in names):
+        return f"a name or an id in it has more than {NAME_CHARACTERS:,} characters"
+    if any(len(message.calls) > MOST_CALLS for message in conversation.messages):
+        return f"a reply in it has more than {MOST_CALLS} calls of tools"
+    return ""
 
 
 def branches_of(conversation: SourceConversation) -> tuple[list[list[SourceMessage]], int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.conversations.imports.branches import ImportSource
+from gateway.conversations.imports.branches import NAME_CHARACTERS, ImportSource, fault_of
 from gateway.conversations.imports.import_log import DELETED
 from gateway.conversations.imports.import_report import ImportedItems
 from gateway.conversations.imports.journal_import import ConversationOutcome, JournalImport, PlannedImport, planned
@@ -108,6 +108,8 @@ class ImportPlanner:
 
     async def conversation(self, source: ImportSource, conversation: SourceConversation) -> ConversationOutcome:
         """Say what would become of a conversation."""
+        if fault := fault_of(conversation):
+            return _left_out(conversation, fault)
         return planned(PlannedImport(self._sessions, source, conversation, DELETED.read(self._root)))
 
     async def facts(self, source: ImportSource, entries: Sequence[dict[str, Any]]) -> ImportedItems:
@@ -157,6 +159,8 @@ class ImportService:
 
     async def conversation(self, source: ImportSource, conversation: SourceConversation) -> ConversationOutcome:
         """Add a conversation durably, as far as it is not here. Raises SessionsError."""
+        if fault := await asyncio.to_thread(fault_of, conversation):
+            return _left_out(conversation, fault)
         async with self._one:
             deleted = await asyncio.to_thread(DELETED.read, self._root)
             return await self._journals.add(source, conversation, deleted)
@@ -210,6 +214,8 @@ def parsed_facts(
 
 def schedule_of(source: ImportSource, wanted: SourceSchedule, now: datetime, zone: str) -> ScheduleSet:
     """Return a schedule of another program as one of ours. Raises ScheduleRefused."""
+    if len(wanted.id) > NAME_CHARACTERS:
+        raise ScheduleRefused(f"Its id has more than {NAME_CHARACTERS:,} characters.")
     if wanted.zone and not is_zone(wanted.zone):
         raise ScheduleRefused(f"There is no time zone {wanted.zone[:40]!r}.")
     rule, rest = parse_rule(f"{wanted.rule} x", now, wanted.zone or zone)
@@ -227,6 +233,11 @@ def schedule_of(source: ImportSource, wanted: SourceSchedule, now: datetime, zon
         channel="websocket",
         message=message,
     )
+
+
+def _left_out(conversation: SourceConversation, reason: str) -> ConversationOutcome:
+    name = (conversation.title or conversation.name or conversation.id)[:NAME_CHARACTERS]
+    return ConversationOutcome(left=(LeftOut(kind="conversations", reason=reason, name=name),))
 
 
 def _message(source: ImportSource, wanted: SourceSchedule) -> str:

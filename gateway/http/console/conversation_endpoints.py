@@ -38,6 +38,7 @@ from gateway.conversations.imports.branches import ImportSource
 from gateway.conversations.imports.import_report import ImportedItems
 from gateway.conversations.imports.import_service import ImportRequest, ImportService
 from gateway.conversations.imports.journal_import import ConversationOutcome
+from gateway.conversations.imports.programs import PROGRAMS
 from gateway.conversations.routing.person_erasure import PersonErasures
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.schedules.calendar import LONGEST as LONGEST_CALENDAR
@@ -320,6 +321,8 @@ class ImportEndpoint:
                 return refused.response
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
                 return refusal(400, "bad_request", f"The request is not valid: {str(error)[:200]}.")
+            if wanted.program not in PROGRAMS:
+                return refusal(400, "bad_request", f"The program is one of {', '.join(PROGRAMS)}.")
             try:
                 outcome = await self._import(ImportSource(person=admission.person.id, program=wanted.program), wanted)
             except (SessionsError, InvalidLine) as error:
