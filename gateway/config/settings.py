@@ -118,9 +118,6 @@ class AgentSettings(Settings):
         self._keys = self._configured() or NamedAgentKeys(workspace=own_workspace(agent))
         self._workspace = self._keys.workspace  # its files are open
 
-    def role_of(self, person: str) -> Role:
-        return self._settings.role_of(person)
-
     @property
     def exists(self) -> bool:
         """True if the configuration in force has the agent."""
