@@ -207,7 +207,7 @@ async def test_endless_headers_use_bounded_memory_and_do_not_stop_the_gateway(na
         async def attack() -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
             with contextlib.suppress(ConnectionError, TimeoutError):
-                async with asyncio.timeout(10):
+                async with deadline():
                     writer.write(ENDLESS[name])
                     await writer.drain()
             writer.close()

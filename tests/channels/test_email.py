@@ -468,7 +468,7 @@ async def test_a_setting_of_tls_that_does_not_fit_the_port_is_named_at_once(
     ]
     for changed, sentence in wrong:
         with pytest.raises(PluginError, match=sentence):
-            async with asyncio.timeout(15.0), opened(servers, tmp_path, **changed):
+            async with deadline(), opened(servers, tmp_path, **changed):
                 pass
 
 

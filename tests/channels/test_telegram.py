@@ -35,7 +35,7 @@ from tests.pictures import png
 from tests.ports import free_port
 from tests.servers.telegram_rules import Json, Parameters, Refused
 from tests.servers.telegram_server import TOKEN, Fault, TelegramServer
-from tests.waiting import VirtualTime, deadline, until
+from tests.waiting import DEADLINE, VirtualTime, deadline, until
 
 ANA, BEN, EVE = 11, 12, 13
 GROUP, OLD_GROUP, NEW_GROUP = -1000000000044, -55, -1000000000055
@@ -546,7 +546,7 @@ async def test_a_token_that_is_revoked_ends_the_channel_with_how_to_fix_it(teleg
         await until(lambda: telegram.called("getUpdates"))
         telegram.token = "7000000001:another-token-that-nobody-has-told-us-12345"
         telegram.end_poll()
-        await asyncio.wait([on.running], timeout=10)
+        await asyncio.wait([on.running], timeout=DEADLINE)
         assert isinstance(error := on.running.exception(), PluginError)
         assert "@BotFather" in str(error)
 

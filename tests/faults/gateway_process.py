@@ -17,7 +17,7 @@ import aiohttp
 
 from tests.gateway.gateways import TOKEN, Client
 from tests.ports import free_port
-from tests.waiting import deadline
+from tests.waiting import DEADLINE, deadline
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,7 +75,7 @@ class GatewayProcess:
         assert (await client.next())["type"] == "welcome"
         return client
 
-    async def ready(self, http: aiohttp.ClientSession, seconds: float = 30) -> None:
+    async def ready(self, http: aiohttp.ClientSession, seconds: float = DEADLINE) -> None:
         async with asyncio.timeout(seconds):
             while True:
                 if self.process.returncode is not None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.stored import stored
+from tests.waiting import DEADLINE
 
 NOT_ROOT = os.geteuid() != 0
 
@@ -31,7 +32,7 @@ def writer(home: Path, *options: str, strace: Iterable[str] = (), log: Path | No
 
 def said(process: subprocess.Popen[str]) -> list[str]:
     """All that the writer printed until it ended, which it must do well."""
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0
     return output.splitlines()[1:]
 

@@ -14,6 +14,7 @@ import pytest
 from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process
 from tests.gateway.gateways import TOKEN
 from tests.ports import free_port
+from tests.waiting import DEADLINE
 
 
 def start(home: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -24,7 +25,7 @@ def start(home: Path, *options: str, **environment: str) -> subprocess.Completed
         env={**inherited, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=DEADLINE,
         check=False,
     )
 

@@ -26,6 +26,7 @@ from tests.faults.stage import (
 )
 from tests.sessions.journal_stories import journals_in
 from tests.stored import stored
+from tests.waiting import DEADLINE
 
 SHUT_DOWN = 0x8004587D
 """The ioctl FS_IOC_SHUTDOWN of Linux."""
@@ -42,7 +43,7 @@ def _lines_of(process: subprocess.Popen[str], count: int) -> list[str]:
 def _kill(process: subprocess.Popen[str], pid: int) -> list[str]:
     """Kill the writer at once, and return what it had still printed."""
     os.kill(pid, signal.SIGKILL)
-    rest, _ = process.communicate(timeout=10)
+    rest, _ = process.communicate(timeout=DEADLINE)
     return [line for line in rest.splitlines(keepends=True) if line.endswith("\n")]
 
 

@@ -7,9 +7,9 @@ import contextlib
 import json
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -17,9 +17,11 @@ import pytest
 from gateway.config.keys import load_config
 from gateway.support.home import Home
 from gateway.wiring.daemon import Daemon
+from plugins.api.chat import ChatRequest, StreamPart
 from plugins.host.loading import PluginFolder
 from plugins.providers.local_servers import LlamaServer, LMStudio
 from plugins.providers.ollama import address as ollama_address
+from plugins.providers.scripted import Scripted
 from sessions.files.append_file import AppendFile
 from tests.waiting import DEADLINE, deadline, until
 
@@ -130,6 +132,25 @@ def syncs_wait() -> Iterator[threading.Event]:
             yield go_on
         finally:
             go_on.set()
+
+
+@contextlib.contextmanager
+def replies_wait(pieces: int = 1) -> Iterator[asyncio.Event]:
+    """Hold back each reply of the scripted model after so many pieces, until the yielded event is set."""
+    go_on, stream = asyncio.Event(), Scripted.stream
+
+    async def held(self: Scripted, request: ChatRequest) -> AsyncIterator[StreamPart]:
+        given = 0
+        async with contextlib.aclosing(cast(AsyncGenerator[StreamPart, None], stream(self, request))) as parts:
+            async for part in parts:
+                if given >= pieces:
+                    await go_on.wait()
+                given += 1
+                yield part
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Scripted, "stream", held)
+        yield go_on
 
 
 class Gateway:

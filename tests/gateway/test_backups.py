@@ -22,6 +22,7 @@ from sessions.store.reading import StoredLog
 from tests.gateway.gateways import gateway
 from tests.gateway.test_cli_sessions import NEW, OLD, STORY, opened, said, write
 from tests.stored import stored
+from tests.waiting import DEADLINE
 
 
 def now() -> datetime:
@@ -205,7 +206,7 @@ def test_folders_that_are_no_backup_of_this_home_are_refused(tmp_path: Path) -> 
 
 def exuvia(*arguments: str | Path, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "exuvia", *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=DEADLINE, check=False)
 
 
 def test_a_tar_archive_is_restored_and_a_cut_or_changed_one_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from gateway.backup.bundle import archive_of
 from gateway.support.home import Home
 from tests.gateway.test_backups import exuvia
 from tests.gateway.test_erasures import FORK, MAIN, OTHER, a_home
+from tests.waiting import DEADLINE
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen, which signs bundles")
 
@@ -33,7 +34,7 @@ def verifies(bundle: Path, *options: str, environment: dict[str, str] | None = N
     with tarfile.open(bundle) as archive:
         archive.extract("verify.py", folder, filter="data")
     command = [sys.executable, "-I", "-S", str(folder / "verify.py"), str(bundle), *options]
-    return subprocess.run(command, capture_output=True, env=environment or dict(os.environ), timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, env=environment or dict(os.environ), timeout=DEADLINE, check=False)
 
 
 def exported(tmp_path: Path, *arguments: str) -> tuple[Home, Path]:
@@ -88,7 +89,7 @@ def test_the_exit_code_of_a_changed_bundle_is_1(tmp_path: Path) -> None:
     whole = bundle.read_bytes()
     for place in (whole.index(b"the canary of message"), whole.index(b"BEGIN SSH SIGNATURE"), whole.index(b'"exported"'), 3):
         bundle.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        done = subprocess.run([sys.executable, "-I", program, bundle], capture_output=True, check=False, timeout=60)
+        done = subprocess.run([sys.executable, "-I", program, bundle], capture_output=True, check=False, timeout=DEADLINE)
         assert (done.returncode, done.stdout[:7]) == (1, b"DAMAGED"), done
 
 

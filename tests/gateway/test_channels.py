@@ -34,7 +34,7 @@ from sessions.files.committer import Committer
 from sessions.files.journals import Journals
 from sessions.store.protocols import Blobs
 from tests.gateway.elsewhere import LINES, Elsewhere
-from tests.gateway.gateways import TOKEN, Gateway, gateway, syncs_wait
+from tests.gateway.gateways import TOKEN, Gateway, gateway, replies_wait, syncs_wait
 from tests.shelf import Shelf
 from tests.stories import received
 from tests.waiting import deadline, until
@@ -225,19 +225,21 @@ SLOW = {"providers.scripted.delay_ms": 400.0}
 
 
 async def test_an_edited_message_that_waits_for_its_turn_is_replaced(tmp_path: Path, elsewhere: Elsewhere) -> None:
-    async with serving(tmp_path / "home", elsewhere, settings=SLOW) as g:
-        await elsewhere.say("first")
-        await elsewhere.say("secnd", id_="2")
-        await elsewhere.until_heard(ok="2")
-        await elsewhere.say("second", id_="2-at-12:00", edits="2")
-        assert await elsewhere.until_heard(ok="2-at-12:00") == {"ok": "2-at-12:00", "new": True}
-        await elsewhere.say("second, really", id_="2-at-12:01", edits="2")
-        assert await elsewhere.until_heard(ok="2-at-12:01") == {"ok": "2-at-12:01", "new": True}
-        await elsewhere.until_heard(text="second, really")
-        await elsewhere.say("second", id_="2-at-12:00", edits="2")  # an edit that comes again
-        assert await elsewhere.until_heard(ok="2-at-12:00") == {"ok": "2-at-12:00", "new": False}
-    assert [line["text"] for line in await elsewhere.rest()] == ["first", "second, really"]
-    assert len([line for line in lines_of(g) if line["kind"] == "turn_started"]) == 2
+    with replies_wait(0) as go_on:
+        async with serving(tmp_path / "home", elsewhere) as g:
+            await elsewhere.say("first")
+            await elsewhere.say("secnd", id_="2")
+            await elsewhere.until_heard(ok="2")
+            await elsewhere.say("second", id_="2-at-12:00", edits="2")
+            assert await elsewhere.until_heard(ok="2-at-12:00") == {"ok": "2-at-12:00", "new": True}
+            await elsewhere.say("second, really", id_="2-at-12:01", edits="2")
+            assert await elsewhere.until_heard(ok="2-at-12:01") == {"ok": "2-at-12:01", "new": True}
+            go_on.set()
+            await elsewhere.until_heard(text="second, really")
+            await elsewhere.say("second", id_="2-at-12:00", edits="2")  # an edit that comes again
+            assert await elsewhere.until_heard(ok="2-at-12:00") == {"ok": "2-at-12:00", "new": False}
+        assert [line["text"] for line in await elsewhere.rest()] == ["first", "second, really"]
+        assert len([line for line in lines_of(g) if line["kind"] == "turn_started"]) == 2
 
 
 async def test_an_edited_message_that_waits_in_the_session_before_new_is_replaced_there(
@@ -408,23 +410,25 @@ async def test_what_was_not_delivered_when_the_gateway_ended_is_delivered_after_
     tmp_path: Path, elsewhere: Elsewhere
 ) -> None:
     home = tmp_path / "home"
-    async with serving(home, elsewhere, settings={"providers.scripted.delay_ms": 300.0}) as g:
-        await elsewhere.say("hello")
-        await elsewhere.hear()
-        elsewhere.close()
-        elsewhere.hang_up()
-        await until_noted(g, "turn_ended")
-    assert elsewhere.heard.empty()
-    assert [line["kind"] for line in lines_of(g)][-1] == "turn_ended"
+    with replies_wait(0) as go_on:
+        async with serving(home, elsewhere) as g:
+            await elsewhere.say("hello")
+            await elsewhere.hear()
+            elsewhere.close()
+            elsewhere.hang_up()
+            go_on.set()
+            await until_noted(g, "turn_ended")
+        assert elsewhere.heard.empty()
+        assert [line["kind"] for line in lines_of(g)][-1] == "turn_ended"
 
-    await elsewhere.open()
-    async with serving(home, elsewhere) as g:
-        answer = await elsewhere.hear()
-        (delivered,) = await until_noted(g, "reply_delivered")
+        await elsewhere.open()
+        async with serving(home, elsewhere) as g:
+            answer = await elsewhere.hear()
+            (delivered,) = await until_noted(g, "reply_delivered")
 
-    (replied,) = [line for line in lines_of(g) if line["kind"] == "model_replied"]
-    assert (answer["text"], delivered["of"]) == ("hello", replied["seq"])
-    assert answer["id"].endswith(f"/{replied['seq']}"), "by which a service that got it before knows it"
+        (replied,) = [line for line in lines_of(g) if line["kind"] == "model_replied"]
+        assert (answer["text"], delivered["of"]) == ("hello", replied["seq"])
+        assert answer["id"].endswith(f"/{replied['seq']}"), "by which a service that got it before knows it"
 
 
 async def test_a_channel_that_ends_is_reopened_and_reported_meanwhile(

@@ -18,7 +18,7 @@ from gateway.config.keys import load_config
 from gateway.support.home import Home
 from gateway.terminal.renderer import PROMPT
 from tests.gateway.cutting_proxy import CuttingProxy
-from tests.gateway.gateways import TOKEN, gateway
+from tests.gateway.gateways import TOKEN, gateway, replies_wait
 from tests.gateway.person import ENVIRONMENT, Terminal, start
 from tests.waiting import DEADLINE, deadline
 
@@ -172,17 +172,18 @@ async def test_a_terminal_follows_a_changed_token_of_its_home_but_ends_if_the_to
 
 
 async def test_an_interrupt_in_a_pipe_cancels_the_turn(tmp_path: Path) -> None:
-    async with gateway(tmp_path, script=[{"text": "one two", "delay_ms": 3000}]) as g:
-        process = await start(g.url, "--once")
-        assert process.stdin is not None
-        process.stdin.write(b"go")
-        process.stdin.close()
-        async with deadline():
-            while not any(b"request_sent" in path.read_bytes() for path in (tmp_path / "sessions").glob("*")):
-                await asyncio.sleep(0.01)
-            process.send_signal(signal.SIGINT)
-            out, complaints = await process.communicate()
-        assert (process.returncode, out, complaints) == (1, b"", b"exuvia: (stopped)\n")
+    with replies_wait(0):
+        async with gateway(tmp_path, script=[{"text": "one two"}]) as g:
+            process = await start(g.url, "--once")
+            assert process.stdin is not None
+            process.stdin.write(b"go")
+            process.stdin.close()
+            async with deadline():
+                while not any(b"request_sent" in path.read_bytes() for path in (tmp_path / "sessions").glob("*")):
+                    await asyncio.sleep(0.01)
+                process.send_signal(signal.SIGINT)
+                out, complaints = await process.communicate()
+            assert (process.returncode, out, complaints) == (1, b"", b"exuvia: (stopped)\n")
 
 
 async def test_a_person_talks_at_a_terminal(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ async def test_a_person_talks_at_a_terminal(tmp_path: Path) -> None:
         {"text": "Let me look.", "calls": [{"tool": "read", "arguments": {"path": "notes.md"}}]},
         {"text": "wro", "error": "stream_cut", "delay_ms": 200},
         {"text": "right", "delay_ms": 200},
-        {"text": "slow answer", "delay_ms": 700},
+        {"text": "slow answer"},
     ]
     async with gateway(tmp_path, script=script, settings={"agent.verbose": True}) as g, Terminal() as terminal:
         process = await terminal.chat(g.url)
@@ -201,18 +202,19 @@ async def test_a_person_talks_at_a_terminal(tmp_path: Path) -> None:
         terminal.types("look\n")
         for text in ("Let me look.\n", "⚙ read notes.md · a note · ", "wro", "\n(starting again)\n", "right\n", PROMPT):
             await terminal.until(text)
-        terminal.types("again\n")
-        await terminal.until("slow")
-        terminal.types("/whoami\n")
-        await terminal.until("exuvia chat")
-        process.send_signal(signal.SIGINT)
-        await terminal.until("(stopped)\n")
-        await terminal.until(PROMPT)
-        process.send_signal(signal.SIGINT)
-        await terminal.until("Ctrl-C again")
-        terminal.types("\x04")
-        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
-        assert received(g.journals()) == ["look", "again", "/whoami"]
+        with replies_wait():
+            terminal.types("again\n")
+            await terminal.until("slow")
+            terminal.types("/whoami\n")
+            await terminal.until("exuvia chat")
+            process.send_signal(signal.SIGINT)
+            await terminal.until("(stopped)\n")
+            await terminal.until(PROMPT)
+            process.send_signal(signal.SIGINT)
+            await terminal.until("Ctrl-C again")
+            terminal.types("\x04")
+            assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
+            assert received(g.journals()) == ["look", "again", "/whoami"]
 
 
 async def test_a_terminal_comes_back_after_the_gateway_was_away(tmp_path: Path) -> None:

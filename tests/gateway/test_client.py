@@ -21,7 +21,7 @@ from gateway.terminal.client.dedup import EventDedup, NewEvent
 from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed
 from sessions.events.events import CommandAnswered, ModelReplied, SessionClosed, TurnEnded
 from tests.gateway.cutting_proxy import CuttingProxy
-from tests.gateway.gateways import TOKEN, Gateway, gateway
+from tests.gateway.gateways import TOKEN, Gateway, gateway, replies_wait
 from tests.waiting import deadline, until
 
 Place = tuple[str, int]
@@ -256,26 +256,29 @@ async def test_a_refused_message_says_why_and_is_not_sent_again(tmp_path: Path) 
 
 
 async def test_messages_refused_by_a_full_queue_are_resent_in_order_and_commands_get_through(tmp_path: Path) -> None:
-    slow = [{"text": "slowly", "delay_ms": 400}]
-    async with gateway(tmp_path, script=slow, settings={"sessions.queue_limit": 1}) as g, talking(g.url) as (client, seen):
-        await client.send("running", message_id="m1")
-        await until(lambda: len(seen) >= 2)
-        await client.send("waiting", message_id="m2")
-        refused = client.send("too many", message_id="m3")
-        await until(lambda: len(client._postponed) == 1)
-        behind = client.send("far too many", message_id="m4")
-        assert (client.unaccepted, len(client._postponed)) == (2, 2)
-        await client.send("/stop", message_id="m5")
-        assert not refused.done()
-        await refused
-        await behind
-        assert received(g) == ["running", "waiting", "/stop", "too many", "far too many"]
+    with replies_wait() as go_on:
+        async with (
+            gateway(tmp_path, script=[{"text": "slowly"}], settings={"sessions.queue_limit": 1}) as g,
+            talking(g.url) as (client, seen),
+        ):
+            await client.send("running", message_id="m1")
+            await until(lambda: len(seen) >= 2)
+            await client.send("waiting", message_id="m2")
+            refused = client.send("too many", message_id="m3")
+            await until(lambda: len(client._postponed) == 1)
+            behind = client.send("far too many", message_id="m4")
+            assert (client.unaccepted, len(client._postponed)) == (2, 2)
+            await client.send("/stop", message_id="m5")
+            go_on.set()
+            await refused
+            await behind
+            assert received(g) == ["running", "waiting", "/stop", "too many", "far too many"]
 
 
 async def test_what_is_sent_while_the_gateway_stops_arrives_once_it_is_back(tmp_path: Path) -> None:
-    slow = [{"text": "slowly", "delay_ms": 500}]
     async with AsyncExitStack() as stack:
-        async with gateway(tmp_path, script=slow) as g:
+        go_on = stack.enter_context(replies_wait())
+        async with gateway(tmp_path, script=[{"text": "slowly"}]) as g:
             proxy = await stack.enter_async_context(CuttingProxy(g.url))
             client = await stack.enter_async_context(ChatClient(proxy.url, TOKEN))
             signals = client.signals()
@@ -286,6 +289,7 @@ async def test_what_is_sent_while_the_gateway_stops_arrives_once_it_is_back(tmp_
                 while not isinstance(signal := await anext(signals), Postponed):
                     pass
             assert signal.reason == "The gateway is stopping; try again in a moment."
+            go_on.set()
         assert received(g) == ["running"]
         assert client.unaccepted == 2
         async with gateway(tmp_path) as g:

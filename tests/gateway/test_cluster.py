@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
 import signal
 import time
@@ -185,12 +184,8 @@ async def test_after_kill_9_the_turn_is_finished_elsewhere_once_and_clients_see_
         posted = asyncio.create_task(post(http, two, "stamp it", {"X-Exuvia-Session": "posted", "Idempotency-Key": "p1"}))
         await relayed.say("subscribe", session="main", after=0)
         await relayed.until_event("tool_called")
-        begun = time.monotonic()
         await one.kill()
-        ended = await relayed.until_event("turn_ended")
-        taken = time.monotonic() - begun
-        assert ended["outcome"] == "replied"
-        assert taken < 5 or os.getloadavg()[0] > 4, f"the takeover took {taken:.1f} s"
+        assert (await relayed.until_event("turn_ended"))["outcome"] == "replied"
         await relayed.send("stamp it", id_="m1")
         assert (await relayed.until_answered("m1"))["duplicate"]
         seen = [event["seq"] for _, event in relayed.events()]

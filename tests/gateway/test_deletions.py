@@ -12,7 +12,7 @@ import pytest
 
 from sessions.events.errors import StorageFailed
 from sessions.files.journals import Journals
-from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
+from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway, replies_wait
 from tests.gateway.test_facts_story import filled
 from tests.gateway.test_people import ANA
 from tests.waiting import deadline, until
@@ -109,16 +109,18 @@ async def test_nothing_remains_of_a_deleted_conversation(tmp_path: Path) -> None
 
 
 async def test_a_conversation_is_not_deleted_while_a_turn_runs(tmp_path: Path) -> None:
-    async with gateway(tmp_path, script=[{"text": "a b c d e f", "delay_ms": 100}]) as running:
-        client = await running.connect()
-        await client.send("one")
-        await client.until_type("delta")
-        refused = await delete(client)
-        assert (refused["type"], refused["code"]) == ("error", "conflict")
-        await client.until_event("turn_ended")
-        assert (await delete(client))["type"] == "deleted"
-        assert running.journals() == {}
-        assert (await delete(client))["code"] == "unknown_session"
+    with replies_wait() as go_on:
+        async with gateway(tmp_path, script=[{"text": "a b c d e f"}]) as running:
+            client = await running.connect()
+            await client.send("one")
+            await client.until_type("delta")
+            refused = await delete(client)
+            assert (refused["type"], refused["code"]) == ("error", "conflict")
+            go_on.set()
+            await client.until_event("turn_ended")
+            assert (await delete(client))["type"] == "deleted"
+            assert running.journals() == {}
+            assert (await delete(client))["code"] == "unknown_session"
 
 
 async def test_nobody_deletes_what_is_anothers(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ from sessions.events.messages import Attachment
 from sessions.store.reading import StoredLog
 from tests.gateway.gateways import TOKEN, Frame, gateway
 from tests.servers.postgres_server import postgres_server
-from tests.waiting import until
+from tests.waiting import DEADLINE, until
 
 MAIN, FORK, OTHER = "20261120-090000-aaaaaa", "20261121-090000-bbbbbb", "20261121-100000-cccccc"
 CANARY = "canary"
@@ -300,7 +300,7 @@ SETTINGS = {"memory.embedding.provider": "none", "compaction.memory_flush.enable
 
 def exuvia(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "exuvia", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, timeout=DEADLINE, check=False)
 
 
 async def test_nothing_of_an_erased_message_is_left_without_a_gateway(tmp_path: Path) -> None:
@@ -428,7 +428,9 @@ async def test_an_erasure_that_was_killed_is_finished_by_the_next_start(tmp_path
     home = await a_home(tmp_path / "home")
     command = [sys.executable, "-c", KILLED, step, str(call)]
     arguments = ["erase", "message", "main", str(MESSAGE), "--home", str(home.root), "--yes"]
-    killed = await asyncio.to_thread(subprocess.run, [*command, *arguments], capture_output=True, timeout=60, check=False)
+    killed = await asyncio.to_thread(
+        subprocess.run, [*command, *arguments], capture_output=True, timeout=DEADLINE, check=False
+    )
     assert killed.returncode in {-9, 0}, killed.stderr
     if killed.returncode == 0:  # it is called once only
         assert call == 2

@@ -23,7 +23,7 @@ from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.facts.fact_requests import FactRequests
 from gateway.support.home import Home
 from plugins.api.plugin_services import ModelAnswer
-from tests.gateway.gateways import Gateway, gateway
+from tests.gateway.gateways import Gateway, gateway, replies_wait
 from tests.waiting import deadline, until
 
 BY_WORDS = {"memory.embedding.provider": "none", "memory.recall.mode": "off", "memory.facts.quiet_seconds": 0.05}
@@ -228,18 +228,20 @@ async def test_in_chinese_the_model_is_asked_in_chinese_and_finds_chinese_facts(
 
 
 async def test_a_queued_message_is_processed_too(tmp_path: Path) -> None:
-    lines: list[dict[str, Any]] = [{"text": "One.", "delay_ms": 300, "deltas": 1}, {"text": "Two."}]
+    lines: list[dict[str, Any]] = [{"text": "One."}, {"text": "Two."}]
     lines += [answer("Tea is green"), answer("Coffee is black")]
-    async with scripted(tmp_path, *lines, **{"memory.facts.quiet_seconds": 0}) as on:
-        client = await on.connect()
-        await client.send("The first thing is that tea is green.")
-        await client.until_event("turn_started")
-        await client.send("The second thing is that coffee is black.")
-        await client.until_event("turn_ended")
-        await client.until_event("turn_ended")
-        await until(lambda: len(of_kind(on, "facts_extracted")) == 2)
-    found = [event["entries"][0]["content"] for event in of_kind(on, "facts_extracted")]
-    assert found == ["Tea is green", "Coffee is black"]
+    with replies_wait() as go_on:
+        async with scripted(tmp_path, *lines, **{"memory.facts.quiet_seconds": 0}) as on:
+            client = await on.connect()
+            await client.send("The first thing is that tea is green.")
+            await client.until_event("turn_started")
+            await client.until_answered(await client.send("The second thing is that coffee is black."))
+            go_on.set()
+            await client.until_event("turn_ended")
+            await client.until_event("turn_ended")
+            await until(lambda: len(of_kind(on, "facts_extracted")) == 2)
+        found = [event["entries"][0]["content"] for event in of_kind(on, "facts_extracted")]
+        assert found == ["Tea is green", "Coffee is black"]
 
 
 async def test_a_fork_does_not_process_the_turns_of_its_parent(tmp_path: Path) -> None:

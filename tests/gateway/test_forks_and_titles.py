@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from gateway.cli.main import cli
 from sessions.events.events import SettingChanged
-from tests.gateway.gateways import Client, Frame, gateway
+from tests.gateway.gateways import Client, Frame, gateway, replies_wait
 from tests.gateway.test_people import ANA
 from tests.sessions.journal_files import write_journal
 from tests.waiting import deadline
@@ -46,16 +46,18 @@ async def test_a_fork_goes_on_from_a_past_moment_while_its_parent_goes_on_too(tm
 
 
 async def test_a_fork_in_the_middle_of_a_turn_ends_before_it(tmp_path: Path) -> None:
-    async with gateway(tmp_path, script=[{"text": "first"}, {"text": "a b c d e f", "delay_ms": 100}]) as running:
+    async with gateway(tmp_path, script=[{"text": "first"}, {"text": "a b c d e f"}]) as running:
         client = await running.connect()
         await client.chat("one")
         end = client.events()[-1][1]["seq"]
-        await client.send("two")
-        await client.until_type("delta")
-        made = await fork(client)
-        assert made["parent_seq"] == end
-        assert running.journals()[made["session_id"]][-1]["kind"] == "session_forked"
-        await client.until_event("turn_ended")
+        with replies_wait() as go_on:
+            await client.send("two")
+            await client.until_type("delta")
+            made = await fork(client)
+            assert made["parent_seq"] == end
+            assert running.journals()[made["session_id"]][-1]["kind"] == "session_forked"
+            go_on.set()
+            await client.until_event("turn_ended")
 
 
 async def test_a_fork_before_the_turn_of_a_message_that_waited_has_the_turn_before_and_not_the_message(
@@ -63,27 +65,29 @@ async def test_a_fork_before_the_turn_of_a_message_that_waited_has_the_turn_befo
 ) -> None:
     script: list[Frame] = [
         {"text": "first"},
-        {"text": "a b c d", "delay_ms": 100},
+        {"text": "a b c d"},
         {"text": "third"},
         {"text": "in the fork"},
     ]
     async with gateway(tmp_path, script=script) as running:
         client = await running.connect()
         await client.chat("alpha")
-        await client.send("beta")
-        await client.until_type("delta")
-        await client.send("gamma")
-        await client.until_event("turn_ended")
-        taken = await client.until_event("turn_started")
-        ended = await client.until_event("turn_ended")
-        made = await fork(client, upto=taken["seq"] - 1)
-        assert made["parent_seq"] == taken["seq"] - 1
-        behind = await fork(client, upto=ended["seq"])
-        assert behind["parent_seq"] == ended["seq"]
-        shown = await client.command("/history", session=made["session"])
-        assert [text in shown for text in ("alpha", "first", "beta", "a b c d", "gamma", "third")] == [True] * 4 + [
-            False
-        ] * 2
+        with replies_wait() as go_on:
+            await client.send("beta")
+            await client.until_type("delta")
+            await client.until_answered(await client.send("gamma"))
+            go_on.set()
+            await client.until_event("turn_ended")
+            taken = await client.until_event("turn_started")
+            ended = await client.until_event("turn_ended")
+            made = await fork(client, upto=taken["seq"] - 1)
+            assert made["parent_seq"] == taken["seq"] - 1
+            behind = await fork(client, upto=ended["seq"])
+            assert behind["parent_seq"] == ended["seq"]
+            shown = await client.command("/history", session=made["session"])
+            assert [text in shown for text in ("alpha", "first", "beta", "a b c d", "gamma", "third")] == [True] * 4 + [
+                False
+            ] * 2
     async with gateway(tmp_path, script=script[3:]) as running:  # nothing waits in the fork, also after a restart
         client = await running.connect()
         assert await client.chat("delta", session=made["session"]) == "in the fork"
@@ -162,7 +166,7 @@ async def test_a_title_is_told_to_everybody_who_follows_and_outlives_a_restart_a
 
 
 async def test_the_list_has_what_a_sidebar_shows(tmp_path: Path) -> None:
-    script: list[Frame] = [{"text": "first"}, {"text": "a b c d e f", "delay_ms": 100}]
+    script: list[Frame] = [{"text": "first"}, {"text": "a b c d e f"}]
     async with gateway(tmp_path, script=script) as running:
         client = await running.connect()
         await client.chat("one")
@@ -180,13 +184,15 @@ async def test_the_list_has_what_a_sidebar_shows(tmp_path: Path) -> None:
         assert (await listed(client))["main-fork"]["origin"] == {
             "session_id": row["session_id"], "seq": made["parent_seq"], "session": "main"
         }  # fmt: skip
-        await client.send("two", session="main-fork")
-        await client.until_type("delta")
-        assert {key for key, row in (await listed(client)).items() if row.get("running")} == {"main-fork"}
-        await client.until_event("turn_ended")
-        await client.say("sessions", id="later")
-        rows = (await client.until_type("sessions", id="later"))["sessions"]
-        assert ["running" in row for row in rows] == [False, False]
+        with replies_wait() as go_on:
+            await client.send("two", session="main-fork")
+            await client.until_type("delta")
+            assert {key for key, row in (await listed(client)).items() if row.get("running")} == {"main-fork"}
+            go_on.set()
+            await client.until_event("turn_ended")
+            await client.say("sessions", id="later")
+            rows = (await client.until_type("sessions", id="later"))["sessions"]
+            assert ["running" in row for row in rows] == [False, False]
 
 
 async def test_a_conversation_is_pinned_and_archived_for_all_its_sessions_but_not_its_forks(tmp_path: Path) -> None:

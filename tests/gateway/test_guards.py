@@ -389,9 +389,9 @@ async def test_a_message_that_never_reached_the_disk_is_taken_when_it_is_sent_ag
             broken.setattr(AppendFile, "write", fail)
             await client.send("again", id_="again")
             assert (await client.until_answered("again"))["code"] == "storage_failed"
-        await asyncio.wait_for(until(lambda: chat.current not in (None, before)), 20)
+        await until(lambda: chat.current not in (None, before))
         await client.send("again", id_="again")
-        accepted = await asyncio.wait_for(client.until_answered("again"), 20)
+        accepted = await client.until_answered("again")
         assert (accepted["type"], accepted.get("duplicate")) == ("accepted", False)
 
 

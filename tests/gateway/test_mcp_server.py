@@ -23,6 +23,7 @@ from gateway.cli.mcp_serve import StdioServer
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.support.errors import OwnedElsewhere
 from tests.gateway.gateways import TOKEN, Gateway, gateway
+from tests.waiting import DEADLINE
 
 SEARCHER, SENDER = "a-searching-program-of-the-tests", "a-sending-program-of-these-tests"
 
@@ -150,7 +151,7 @@ async def test_bad_arguments_are_told_in_a_sentence(tmp_path: Path) -> None:
 
 def test_nothing_of_the_sdk_is_imported_before_the_first_request() -> None:
     code = "import gateway.wiring.daemon, sys; sys.exit('mcp' in sys.modules or 'pydantic' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=DEADLINE).returncode == 0
 
 
 async def test_the_official_client_talks_to_a_program_that_passes_its_messages_on(tmp_path: Path) -> None:

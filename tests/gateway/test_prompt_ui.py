@@ -16,7 +16,7 @@ import pytest
 
 from exuvia import ToolOutput
 from tests.gateway.cutting_proxy import CuttingProxy
-from tests.gateway.gateways import Gateway, gateway
+from tests.gateway.gateways import Gateway, gateway, replies_wait
 from tests.gateway.person import ENVIRONMENT, Terminal
 from tests.gateway.test_chat_terminal import received
 from tests.gateway.working_tool import Working, working
@@ -88,16 +88,17 @@ async def test_a_long_answer_goes_up_whole_on_a_small_terminal(tmp_path: Path) -
 
 
 async def test_what_runs_is_said_above_the_prompt(tmp_path: Path) -> None:
-    async with prompt_ui(tmp_path, {"text": "one two three", "delay_ms": 700}) as (_, terminal):
-        terminal.types("go" + ENTER)
-        await terminal.sees("thinking")
-        await terminal.sees("writing")
-        terminal.types("more" + ENTER)
-        await terminal.sees("1 waiting")
-        terminal.types(CTRL_C)
-        await terminal.sees("(stopped)\n")
-        terminal.types(CTRL_C)
-        await terminal.sees("(stopped)\n")
+    with replies_wait():
+        async with prompt_ui(tmp_path, {"text": "one two three", "delay_ms": 700}) as (_, terminal):
+            terminal.types("go" + ENTER)
+            await terminal.sees("thinking")
+            await terminal.sees("writing")
+            terminal.types("more" + ENTER)
+            await terminal.sees("1 waiting")
+            terminal.types(CTRL_C)
+            await terminal.sees("(stopped)\n")
+            terminal.types(CTRL_C)
+            await terminal.sees("(stopped)\n")
 
 
 async def test_what_is_typed_while_an_answer_is_written_stands_behind_it_and_before_its_own(tmp_path: Path) -> None:
@@ -318,25 +319,28 @@ async def test_what_is_typed_while_the_gateway_is_away_arrives_when_it_is_back(t
 
 
 async def test_what_the_gateway_has_is_not_said_to_be_sent_when_it_is_lost(tmp_path: Path) -> None:
-    slow = [{"text": "one two three", "delay_ms": 700}]
-    async with gateway(tmp_path, script=slow) as g, CuttingProxy(g.url) as proxy, Terminal() as terminal:
-        process = await terminal.chat(proxy.url, environment=environment(tmp_path))
-        await terminal.sees("› ")
-        terminal.types("go" + ENTER)
-        await terminal.sees("writing")
-        terminal.types("more" + ENTER)
-        await terminal.sees("1 waiting")
-        await proxy.stop()
-        await terminal.sees("not connected")
-        terminal.types("and more" + ENTER)
-        await terminal.sees(" · 1 waiting · 1 to send")
-        terminal.types(CTRL_D)
-        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
+    slow = [{"text": "one two three", "delay_ms": 300}]
+    with replies_wait() as go_on:
+        async with gateway(tmp_path, script=slow) as g, CuttingProxy(g.url) as proxy, Terminal() as terminal:
+            process = await terminal.chat(proxy.url, environment=environment(tmp_path))
+            await terminal.sees("› ")
+            terminal.types("go" + ENTER)
+            await terminal.sees("writing")
+            terminal.types("more" + ENTER)
+            await terminal.sees("1 waiting")
+            await proxy.stop()
+            await terminal.sees("not connected")
+            terminal.types("and more" + ENTER)
+            await terminal.sees(" · 1 waiting · 1 to send")
+            terminal.types(CTRL_D)
+            assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
+            go_on.set()
 
 
 async def test_what_is_typed_while_the_gateway_stops_is_answered_after_the_restart(tmp_path: Path) -> None:
-    slow = [{"text": "slow answer", "delay_ms": 500}]
+    slow = [{"text": "slow answer", "delay_ms": 300}]
     async with AsyncExitStack() as stack:
+        go_on = stack.enter_context(replies_wait())
         terminal = await stack.enter_async_context(Terminal(columns=200))
         async with gateway(tmp_path, script=slow) as g:
             proxy = await stack.enter_async_context(CuttingProxy(g.url))
@@ -347,6 +351,7 @@ async def test_what_is_typed_while_the_gateway_stops_is_answered_after_the_resta
             g.daemon.stop()
             terminal.types("do not lose me" + ENTER)
             await terminal.sees("(The gateway is stopping; try again in a moment. Your messages are kept and sent later.)")
+            go_on.set()
         async with gateway(tmp_path) as g:
             proxy.upstream = g.url
             await terminal.sees("\ndo not lose me\n")

@@ -22,7 +22,7 @@ from sessions.files.append_file import AppendFile
 from sessions.store.recorder import open_session
 from tests.gateway.gateways import Client, Gateway, gateway
 from tests.stories import AT
-from tests.waiting import deadline, until
+from tests.waiting import DEADLINE, deadline, until
 
 SLOW: list[dict[str, Any]] = [
     {"text": "one two three four five six seven eight nine ten " * 4, "delay_ms": 50},
@@ -147,7 +147,7 @@ async def test_a_new_whose_own_session_fails_meanwhile_has_one_successor(
     def slow_sync(self: AppendFile) -> None:
         if self._fresh:
             writing.set()
-            go_on.wait(10)
+            go_on.wait(DEADLINE)
         sync(self)
 
     def full(self: AppendFile, chunk: bytes) -> None:
@@ -163,7 +163,7 @@ async def test_a_new_whose_own_session_fails_meanwhile_has_one_successor(
         monkeypatch.setattr(AppendFile, "sync", slow_sync)
         monkeypatch.setattr(AppendFile, "_write", full)
         await client.send("/new")
-        await asyncio.to_thread(writing.wait, 10)  # the next session's first line is on its way
+        await asyncio.to_thread(writing.wait, DEADLINE)  # the next session's first line is on its way
         failing.set()
         await client.say("cancel", session="main")  # which the old session cannot write down any more
         await until(lambda: not failing.is_set())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.gateways import Client, Frame, Gateway, gateway
+from tests.gateway.gateways import Client, Frame, Gateway, gateway, replies_wait
 from tests.waiting import until
 
 ECHO = {"agent.model": "scripted:echo"}
@@ -180,16 +180,18 @@ async def test_a_failed_subagent_reports_why(tmp_path: Path) -> None:
 
 
 async def test_a_result_goes_to_the_session_that_is_current_then(tmp_path: Path) -> None:
-    script = [{"text": "slow answer", "delay_ms": 400}]
-    async with gateway(tmp_path, script=script) as g:
-        client = await g.connect()
-        await client.command("/spawn Slow.")
-        await client.command("/new")
-        await until(lambda: len(results(g)) == 1)
-        (first, second) = (events for events in g.journals().values() if events[0]["key"] == "main")
-        assert any(event["kind"] == "message_received" and event["id"].startswith("child:") for event in second)
-        await until(lambda: any("child_ended" in path.read_text() for path in (g.home / "sessions").glob("*.jsonl")))
-        assert json.dumps(first).count("child_started") == 1
+    script = [{"text": "slow answer"}]
+    with replies_wait() as go_on:
+        async with gateway(tmp_path, script=script) as g:
+            client = await g.connect()
+            await client.command("/spawn Slow.")
+            await client.command("/new")
+            go_on.set()
+            await until(lambda: len(results(g)) == 1)
+            (first, second) = (events for events in g.journals().values() if events[0]["key"] == "main")
+            assert any(event["kind"] == "message_received" and event["id"].startswith("child:") for event in second)
+            await until(lambda: any("child_ended" in path.read_text() for path in (g.home / "sessions").glob("*.jsonl")))
+            assert json.dumps(first).count("child_started") == 1
 
 
 async def test_a_result_that_poses_as_orders_is_data_and_a_group_stays_a_group(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from gateway.support.errors import StartRefused
 from gateway.wiring.systemd import Supervisor, before_watchdog, passed_socket
 from tests.gateway.gateways import TOKEN, gateway
 from tests.ports import free_port
-from tests.waiting import VirtualTime, deadline, until
+from tests.waiting import DEADLINE, VirtualTime, deadline, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -220,7 +220,7 @@ async def talk(http: aiohttp.ClientSession, port: str, text: str) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with http.ws_connect(f"http://127.0.0.1:{port}/ws", headers=headers) as client:
         await client.send_json({"type": "send", "id": "1", "session": "main", "text": text})
-        while (await client.receive_json(timeout=10))["type"] != "accepted":
+        while (await client.receive_json(timeout=DEADLINE))["type"] != "accepted":
             pass
 
 

@@ -19,7 +19,7 @@ from gateway.protocol.frames import GREETING_LIMIT, PROTOCOL
 from sessions.catalog.receipt_batches import CollectedReceipts
 from sessions.events.errors import StorageFailed
 from sessions.store.catalog import portions
-from tests.gateway.gateways import TOKEN, Client, gateway
+from tests.gateway.gateways import TOKEN, Client, gateway, replies_wait
 from tests.waiting import deadline
 
 
@@ -416,31 +416,35 @@ async def test_a_client_that_does_not_read_is_closed_and_resumes(tmp_path: Path)
 
 
 async def test_cancel_ends_the_turn_and_leaves_the_waiting_messages(tmp_path: Path) -> None:
-    script: list[dict[str, Any]] = [{"text": "a long story", "delay_ms": 3000}, {"text": "next"}]
-    async with gateway(tmp_path, script=script) as g:
-        client = await g.connect()
-        await client.say("cancel", session="main")
-        assert (await client.until_type("error"))["code"] == "unknown_session"
-        await client.send("tell me")
-        await client.until_type("delta")
-        await client.send("and then")
-        await client.say("cancel", session="main")
-        assert (await client.until_event("turn_ended"))["outcome"] == "cancelled"
-        assert (await client.until_event("turn_ended"))["outcome"] == "replied"
-        assert texts(client)[-1] == "next"
+    script: list[dict[str, Any]] = [{"text": "a long story"}, {"text": "next"}]
+    with replies_wait() as go_on:
+        async with gateway(tmp_path, script=script) as g:
+            client = await g.connect()
+            await client.say("cancel", session="main")
+            assert (await client.until_type("error"))["code"] == "unknown_session"
+            await client.send("tell me")
+            await client.until_type("delta")
+            await client.send("and then")
+            await client.say("cancel", session="main")
+            assert (await client.until_event("turn_ended"))["outcome"] == "cancelled"
+            go_on.set()
+            assert (await client.until_event("turn_ended"))["outcome"] == "replied"
+            assert texts(client)[-1] == "next"
 
 
 async def test_the_queue_is_limited(tmp_path: Path) -> None:
-    script = [{"text": "slow answer", "delay_ms": 500}]
-    async with gateway(tmp_path, script=script, settings={"sessions.queue_limit": 2}) as g:
-        client = await g.connect()
-        await client.send("one")
-        await client.until_type("delta")
-        for text in ("two", "three", "four"):
-            await client.send(text)
-        error = await client.until_type("error")
-        assert (error["code"], error["retry_after"]) == ("busy", 1)
-        assert (await client.command("/stop")).lower().startswith("stop")
+    script = [{"text": "slow answer"}]
+    with replies_wait() as go_on:
+        async with gateway(tmp_path, script=script, settings={"sessions.queue_limit": 2}) as g:
+            client = await g.connect()
+            await client.send("one")
+            await client.until_type("delta")
+            for text in ("two", "three", "four"):
+                await client.send(text)
+            error = await client.until_type("error")
+            assert (error["code"], error["retry_after"]) == ("busy", 1)
+            assert (await client.command("/stop")).lower().startswith("stop")
+            go_on.set()
 
 
 async def test_messages_sent_right_after_new_go_to_the_new_session(tmp_path: Path) -> None:

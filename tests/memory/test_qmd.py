@@ -25,6 +25,7 @@ from plugins.support.text.words import sought
 from plugins.testing.memory_backend_checks import MemoryBackendConformance, document, found
 from tests.memory.languages.notes import read_notes
 from tests.memory.places import TODAY, Place, citations
+from tests.waiting import DEADLINE
 
 needs_qmd = pytest.mark.skipif(bool(QmdBackend.why_not()), reason=f"{QmdBackend.why_not()}: `make test-backends` does that")
 
@@ -37,7 +38,7 @@ NOTES = [
 def sync(index: MemoryBackend) -> None:
     """Wait until qmd has read everything; in a process that does not have it, there is nothing to wait for."""
     assert isinstance(index, QmdBackend)
-    end = time.monotonic() + 60
+    end = time.monotonic() + DEADLINE
     while index._words._lock is not None and not index.sync():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -190,7 +191,7 @@ async def test_where_qmd_fails_the_memory_rests_in_sqlite_and_says_so(
         backends=lambda: {"qmd": QmdBackend},
     )
     async with memory:
-        end = time.monotonic() + 10
+        end = time.monotonic() + DEADLINE
         while not memory.problems():
             assert await citations(memory, "Lisbon") == ["memory/a.md#L1-L1"]
             assert time.monotonic() < end

@@ -17,7 +17,7 @@ from gateway.http.openai.api_errors import ApiError
 from gateway.protocol.frames import ATTACHMENTS
 from plugins.testing.servers.faulty_server import Fault
 from plugins.testing.servers.openai_server import ScriptedResponse
-from tests.gateway.gateways import Gateway, gateway
+from tests.gateway.gateways import Gateway, gateway, replies_wait
 from tests.openai_api.asking import TOOLS, client_of, vendor_behind
 from tests.pictures import png
 from tests.waiting import deadline, until
@@ -146,8 +146,8 @@ async def test_the_same_message_again_is_answered_from_the_log(tmp_path: Path) -
 
 async def test_an_automatic_retry_of_openais_client_is_not_a_new_message(tmp_path: Path) -> None:
     """It makes them by itself, after a timeout as after a lost connection."""
-    async with vendor_behind(tmp_path, ScriptedResponse("Slow", delay=0.1)) as (g, _, _), client_of(g) as client:
-        retrying = client.with_options(timeout=0.25, max_retries=5)
+    async with vendor_behind(tmp_path, ScriptedResponse("Slow", delay=0.8)) as (g, _, _), client_of(g) as client:
+        retrying = client.with_options(timeout=2.0, max_retries=5)
         assert (await say(retrying, "Hello")).choices[0].message.content == "Slow"
         assert len(of_kind(only_journal(g), "message_received")) == 1
         assert (await say(client, "Hello")).choices[0].message.content == "Slow"
@@ -243,18 +243,20 @@ async def test_options_that_a_session_does_not_accept_are_refused(tmp_path: Path
 
 async def test_a_full_session_says_when_to_retry(tmp_path: Path) -> None:
     settings = {"sessions.queue_limit": 1}
-    slow = [{"text": "slow", "delay_ms": 500}]
-    async with gateway(tmp_path, script=slow, settings=settings) as g, client_of(g) as client:
-        waiting = []
-        for number, kind in enumerate(("turn_started", "message_received")):
-            waiting.append(asyncio.create_task(say(client, f"{number}")))
-            async with deadline():
-                while len(of_kind(next(iter(g.journals().values()), []), kind)) <= number:
-                    await asyncio.sleep(0.01)
-        with pytest.raises(openai.RateLimitError) as caught:
-            await say(client, "one too many")
-        assert (caught.value.code, caught.value.response.headers["Retry-After"]) == ("busy", "1")
-        assert [a.choices[0].message.content for a in await asyncio.gather(*waiting)] == ["slow", "slow"]
+    slow = [{"text": "slow"}]
+    with replies_wait(0) as go_on:
+        async with gateway(tmp_path, script=slow, settings=settings) as g, client_of(g) as client:
+            waiting = []
+            for number, kind in enumerate(("turn_started", "message_received")):
+                waiting.append(asyncio.create_task(say(client, f"{number}")))
+                async with deadline():
+                    while len(of_kind(next(iter(g.journals().values()), []), kind)) <= number:
+                        await asyncio.sleep(0.01)
+            with pytest.raises(openai.RateLimitError) as caught:
+                await say(client, "one too many")
+            assert (caught.value.code, caught.value.response.headers["Retry-After"]) == ("busy", "1")
+            go_on.set()
+            assert [a.choices[0].message.content for a in await asyncio.gather(*waiting)] == ["slow", "slow"]
 
 
 # --- the fold ---------------------------------------------------------------------------------------------------------

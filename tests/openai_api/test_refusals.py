@@ -24,7 +24,7 @@ from gateway.http.openai.api_errors import ApiError
 from gateway.http.openai.request_parser import parse_request
 from gateway.http.openai.schema import ChatBody, decode_body
 from gateway.http.openai.session_mode import new_message
-from tests.gateway.gateways import TOKEN, Gateway, gateway
+from tests.gateway.gateways import TOKEN, Gateway, gateway, replies_wait
 from tests.openai_api.asking import SAID, TOOLS
 from tests.pictures import png
 from tests.waiting import deadline, until
@@ -262,14 +262,16 @@ async def test_too_many_concurrent_requests_get_retry_after(
 
 
 async def test_a_stopping_gateway_refuses_requests(tmp_path: Path) -> None:
-    async with gateway(tmp_path, script=[{"text": "a word", "delay_ms": 200}]) as g:
-        client = await g.connect()
-        await client.send("hold it open")
-        await client.until_event("turn_started")
-        g.daemon.stop()
-        await until(lambda: g.daemon.readiness.refuses)
-        status, error, headers = await ask(g, CHAT)
-        assert (status, error["code"], headers["Retry-After"]) == (503, "unavailable", "1")
+    with replies_wait() as go_on:
+        async with gateway(tmp_path, script=[{"text": "a word"}]) as g:
+            client = await g.connect()
+            await client.send("hold it open")
+            await client.until_event("turn_started")
+            g.daemon.stop()
+            await until(lambda: g.daemon.readiness.refuses)
+            status, error, headers = await ask(g, CHAT)
+            assert (status, error["code"], headers["Retry-After"]) == (503, "unavailable", "1")
+            go_on.set()
 
 
 def test_every_parameter_of_openais_client_is_known() -> None:

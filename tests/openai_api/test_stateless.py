@@ -184,7 +184,7 @@ async def test_a_stream_that_is_not_read_is_ended(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(web.StreamResponse, "write", wait)
         body = {"model": "exuvia", "messages": SAID, "stream": True}
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with asyncio.timeout(20):
+        async with deadline():
             with suppress(aiohttp.ClientError):  # it breaks off
                 async with g.http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as response:
                     await response.read()

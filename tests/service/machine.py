@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.waiting import DEADLINE
+
 ROOT = Path(__file__).parents[2]
 
 PACKAGED = (
@@ -179,4 +181,4 @@ def _is_booted(process: int) -> bool:
 def _apart(script: str, process: int) -> subprocess.CompletedProcess[str]:
     """Run a script whose mounts nobody else sees; $1 is the process."""
     command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", str(process)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE)

@@ -25,7 +25,7 @@ from sessions.store.protocols import START
 from sessions.store.recorder import Recorder
 from tests.servers.postgres_server import postgres_server
 from tests.stories import AT, opened, received
-from tests.waiting import until
+from tests.waiting import DEADLINE, until
 
 SESSION = "20261121-000001-aaaaaa"
 MAIN: Name = ("owner", "main")
@@ -111,7 +111,7 @@ async def test_work_that_was_left_is_adopted_by_one_other_gateway(url: str, tmp_
         for number in range(9):
             name = ("owner", f"key-{number}")
             await one.claims.release(await one.claim(name), settled=number == 8)
-        await asyncio.wait_for(two.claims.until_unowned(), 30)
+        await asyncio.wait_for(two.claims.until_unowned(), DEADLINE)
         found = await asyncio.gather(*(_adopted(each) for each in (one, two)))
         assert sorted(name for names in found for name in names) == [("owner", f"key-{number}") for number in range(8)]
 
@@ -145,7 +145,7 @@ async def test_a_gateway_that_stands_still_is_declared_dead_and_rejected_and_com
         await until(lambda: two.membership.is_gone(before))
         assert not one.membership.is_gone(before), "what it has begun may still run in this process"
         await until(lambda: not two.membership.is_gone(one.membership.id))
-        await asyncio.wait_for(two.claims.until_unowned(), 30)
+        await asyncio.wait_for(two.claims.until_unowned(), DEADLINE)
         assert await _adopted(two) == [MAIN]
         assert isinstance(await one.claims.claim(MAIN), Elsewhere)
         assert outside(url, "SELECT count(*) FROM line") == [(1,)]
