@@ -14,7 +14,8 @@ from plugins.api.memory.chunks import Chunk, own_lines
 from plugins.support.text.words import word_set
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import SessionsError
-from sessions.events.events import MemoryRecalled, ModelReplied, ToolReturned
+from sessions.events.events import MAIN_AGENT, MemoryRecalled, ModelReplied, ToolReturned
+from sessions.store.header import read_header
 from sessions.store.protocols import LogReader
 
 ALIKE = 0.85
@@ -202,12 +203,14 @@ class NoteUsage(msgspec.Struct, frozen=True, kw_only=True):
     all: bool = True
 
 
-def used_documents(logs: LogReader, budget: int = READ_BYTES) -> NoteUsage:
-    """Return the documents used in the sessions. Blocks while reading; unreadable logs are skipped."""
+def used_documents(logs: LogReader, budget: int = READ_BYTES, *, agent: str = MAIN_AGENT) -> NoteUsage:
+    """Return the documents used in the sessions of an agent. Blocks while reading; unreadable logs are skipped."""
     found: set[str] = set()
     since, left = "", budget
     newest_first = sorted(logs.listed(), key=lambda listed: listed[1].changed, reverse=True)
     for session, _ in newest_first:
+        if _agent_of(logs, session) != agent:
+            continue
         for line in _lines_backward(logs, session, left):
             left -= len(line)
             if at := _AT.match(line):
@@ -216,6 +219,15 @@ def used_documents(logs: LogReader, budget: int = READ_BYTES) -> NoteUsage:
         if left <= 0:
             return NoteUsage(paths=frozenset(found), since=since, all=False)
     return NoteUsage(paths=frozenset(found), since=since)
+
+
+def _agent_of(logs: LogReader, session: str) -> str:
+    """Return the agent of a session; "" if its log cannot be read."""
+    try:
+        with logs.read(session) as lines:
+            return read_header(lines).agent
+    except (SessionsError, InvalidLine):
+        return ""
 
 
 def _lines_backward(logs: LogReader, session: str, budget: int) -> Iterator[bytes]:

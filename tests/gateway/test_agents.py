@@ -168,6 +168,17 @@ def test_the_command_line_shows_the_memory_and_the_skills_of_an_agent(
         told("skills", "add", str(Home(tmp_path).workspace(own_workspace(agent)) / "skills"), "--yes", "--agent", agent)
         assert "admitted" in told("skills", "list", "--agent", agent)
         assert told("memory", "facts", "list", "--agent", agent) == "No facts.\n"
+        assert told("memory", "audit", "--agent", agent) == "0 problems in 1 note.\n"
+        fact, question = tmp_path / "fact.json", tmp_path / "questions.jsonl"
+        fact.write_text(json.dumps([{"id": f"{agent}-1", "content": f"The {theirs} is old."}]))
+        assert told("memory", "facts", "import", str(fact), "--agent", agent).startswith("1 fact imported")
+        assert "is very old" in told("memory", "facts", "edit", agent, "--text", f"{theirs} is very old", "--agent", agent)
+        assert told("memory", "facts", "dedupe", "--agent", agent) == "0 facts removed.\n"
+        exported = json.loads(told("memory", "facts", "export", "--agent", agent))["entries"]
+        assert [each["content"] for each in exported] == [f"{theirs} is very old"]
+        question.write_text(json.dumps({"question": f"the {theirs}", "answers": ["MEMORY.md#L3-L3"]}))
+        measured = json.loads(told("memory", "eval", str(question), "--json", "--agent", agent))["ways"][0]
+        assert measured["recall@5"] == 1.0
     assert "There is no agent 'nobody'; the agents are main, work." in told("memory", "search", "x", "--agent", "nobody")
     assert not (tmp_path / "agents" / "nobody").exists()
 

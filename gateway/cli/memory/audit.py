@@ -46,12 +46,14 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
 def audit_notes(call: Invocation, now: datetime) -> int:
     """Print the problems of the notes. Return 1 if there is one."""
-    home, config = call.home, call.config()
-    texts, chunks = _notes([source for source in chosen_sources(home, config) if source.name != Transcripts.name])
+    home, config = call.home, call.settings().current
+    sources = chosen_sources(home, config, call.agent)
+    texts, chunks = _notes([source for source in sources if source.name != Transcripts.name])
+    usage = used_documents(session_logs(home), agent=call.agent)
     audit = Audit(
         notes=len(texts),
         findings=tuple(findings(texts, chunks)),
-        never_recalled=_unused(list(texts), home.workspace(config.agent.workspace), used_documents(session_logs(home)), now),
+        never_recalled=_unused(list(texts), home.workspace(config.agent.workspace), usage, now),
     )
     if call.as_json:
         print_json(audit, call.out)

@@ -11,7 +11,6 @@ from typing import TypeVar
 import msgspec
 
 from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
-from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_store import facts_of, read_facts
 from gateway.support.clock import SystemClock
 from gateway.support.errors import GatewayError
@@ -26,7 +25,7 @@ from plugins.facts.facts import Facts
 from plugins.facts.retention import is_outdated
 from plugins.facts.scoring import current_importance
 from sessions.events.codec import InvalidLine
-from sessions.files.fsync import write_new
+from sessions.files.fsync import make_folder, write_new
 from sessions.files.home_lock import HomeLock
 
 T = TypeVar("T")
@@ -158,10 +157,14 @@ def _read(call: Invocation, now: datetime) -> list[Fact]:
 
 
 def _locked(call: Invocation, work: Callable[[Facts], Awaitable[T]]) -> T:
-    home, settings = call.home, Settings(call.config())
+    home, settings = call.home, call.settings()
 
     async def run() -> T:
-        async with open_log_stores(home) as stores, facts_of(stores.facts, home, settings, SystemClock()) as facts:
+        await asyncio.to_thread(make_folder, call.agent_home.root)  # the gateway may not have opened the agent yet
+        async with (
+            open_log_stores(home) as stores,
+            facts_of(stores.of_agent(call.agent), home, settings, SystemClock()) as facts,
+        ):
             return await work(facts)
 
     with HomeLock(home.lock):

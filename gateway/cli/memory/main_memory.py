@@ -78,20 +78,22 @@ def memory_status(home: Path | None, file: Path | None, *, as_json: bool, agent:
 
 
 @memory.command("audit")
+@agent_option
 @home_option
 @config_option
 @json_option
-def audit_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
+def audit_memory(home: Path | None, file: Path | None, *, as_json: bool, agent: str) -> None:
     """Find problems of the notes, and notes never recalled. A problem is a duplicate, a repetition of recalled text, or
     a secret. Exit code 1 if there is one."""
     from gateway.cli.memory import audit
     from gateway.support.clock import SystemClock
 
-    end(lambda: audit.audit_notes(invocation(existing_home(home), file, as_json=as_json), SystemClock().now()))
+    end(lambda: audit.audit_notes(invocation(existing_home(home), file, as_json=as_json, agent=agent), SystemClock().now()))
 
 
 @memory.command("eval")
 @click.argument("questions", metavar="FILE...", nargs=-1, type=click.Path(path_type=Path, dir_okay=False))
+@agent_option
 @home_option
 @config_option
 @json_option
@@ -107,6 +109,7 @@ def evaluate(
     one_table: bool,
     every: bool,
     as_json: bool,
+    agent: str,
 ) -> None:
     """Measure how well the memory answers questions. Each FILE has questions with the notes that answer them, as JSON lines
     or TOML, or as JSON with notes or conversations of its own. `--sets A.json B.json` shows them side by side.
@@ -119,7 +122,7 @@ def evaluate(
             raise click.ClickException(f"--k takes numbers from 1 to {evaluation.MOST}, as in --k 5,10.")
         if not questions:
             raise click.UsageError("Missing argument 'FILE...'.")
-        call = invocation(existing_home(home), file, as_json=as_json)
+        call = invocation(existing_home(home), file, as_json=as_json, agent=agent)
         files = tuple(dict.fromkeys(questions))
         return evaluation.evaluate(call, files, cutoffs=depths, every=every, one_table=one_table)
 
@@ -148,6 +151,7 @@ def list_facts(
 
 @facts.command("edit")
 @click.argument("fact", metavar="ID")
+@agent_option
 @home_option
 @config_option
 @json_option
@@ -167,6 +171,7 @@ def edit_fact(
     tags: tuple[str, ...],
     importance: float | None,
     everywhere: bool | None,
+    agent: str,
 ) -> None:
     """Edit the fact whose id begins with ID. The gateway must be stopped. The fact becomes a long-term one, which is not
     distilled or merged any more."""
@@ -174,38 +179,41 @@ def edit_fact(
     from plugins.api.fact_values import FactChange
 
     change = FactChange(content=text, type=kind, tags=tags or None, importance=importance, everywhere=everywhere)
-    end(lambda: facts_commands.edit_fact(invocation(existing_home(home), file, as_json=as_json), fact, change))
+    end(lambda: facts_commands.edit_fact(invocation(existing_home(home), file, as_json=as_json, agent=agent), fact, change))
 
 
 @facts.command("export")
 @click.argument("document", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@agent_option
 @home_option
 @config_option
-def export_facts(document: Path | None, home: Path | None, file: Path | None) -> None:
+def export_facts(document: Path | None, home: Path | None, file: Path | None, *, agent: str) -> None:
     """Export all facts as JSON, to a new file or to standard output. The gateway may be running."""
     from gateway.cli.memory import facts_commands
 
-    end(lambda: facts_commands.export_facts(invocation(existing_home(home), file), document))
+    end(lambda: facts_commands.export_facts(invocation(existing_home(home), file, agent=agent), document))
 
 
 @facts.command("import")
 @click.argument("document", type=click.Path(path_type=Path, dir_okay=False))
+@agent_option
 @home_option
 @config_option
-def import_facts(document: Path, home: Path | None, file: Path | None) -> None:
+def import_facts(document: Path, home: Path | None, file: Path | None, *, agent: str) -> None:
     """Import the facts of DOCUMENT; the gateway must be stopped. Each refused entry is printed; exit code 1 if there is
     one."""
     from gateway.cli.memory import facts_commands
 
-    end(lambda: facts_commands.import_facts(invocation(existing_home(home), file), document))
+    end(lambda: facts_commands.import_facts(invocation(existing_home(home), file, agent=agent), document))
 
 
 @facts.command("dedupe")
+@agent_option
 @home_option
 @config_option
 @json_option
-def dedupe_facts(home: Path | None, file: Path | None, *, as_json: bool) -> None:
+def dedupe_facts(home: Path | None, file: Path | None, *, as_json: bool, agent: str) -> None:
     """Remove duplicate facts; the gateway must be stopped."""
     from gateway.cli.memory import facts_commands
 
-    end(lambda: facts_commands.dedupe_facts(invocation(existing_home(home), file, as_json=as_json)))
+    end(lambda: facts_commands.dedupe_facts(invocation(existing_home(home), file, as_json=as_json, agent=agent)))
