@@ -89,6 +89,8 @@ class Page:
         event = signal.recorded.event
         if isinstance(event, ModelReplied) and event.text.strip():
             self._print(event.text)
+            if event.notice:
+                self.say(event.notice)
         elif isinstance(event, ApprovalAsked):
             self._complaints.write(printable(question_text(event)) + "\n")
             self._complaints.flush()
@@ -376,6 +378,8 @@ class Screen:
             self._renderer.dim(thought_line(event.reasoning_millis))
         self._confirm((session, turn, event.reply), event.text)
         self._done[session] = (turn or 0, event.reply)
+        if event.notice:
+            self._renderer.dim(event.notice)
         if not self._verbose:
             return
         if (usage := event.usage) is not None:

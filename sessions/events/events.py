@@ -255,6 +255,7 @@ class ModelReplied(_Kind, tag="model_replied", frozen=True, kw_only=True):
     `compacted` is True if the provider's service had compacted the conversation by itself, so `usage` does not cover the
     whole view. `reasoning` is shown to people and is not part of the view; the model took `reasoning_millis` to stream it.
     `cost` is what the reply cost, in millionths of the currency that was configured, None if its price was unknown.
+    `notice` is a sentence of the gateway that people are shown below the reply; it is not part of the view.
     """
 
     reply: int
@@ -269,6 +270,7 @@ class ModelReplied(_Kind, tag="model_replied", frozen=True, kw_only=True):
     reasoning: str = ""
     reasoning_millis: int = 0
     cost: int | None = None
+    notice: str = ""
 
 
 class ToolCalled(_Kind, tag="tool_called", frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from sessions.events.messages import Usage
 from sessions.files.committer import Committer
 from sessions.files.journals import Journals
 from sessions.store.cluster import Cluster
+from tests.attacks.test_identity import ANA
 from tests.gateway.gateways import TOKEN, Client, Frame, gateway
 from tests.gateway.test_spending import ledger, priced
 
@@ -299,6 +300,37 @@ async def test_a_turn_is_refused_in_words_and_the_next_period_goes_on(tmp_path: 
             assert response.status == 429
             assert (await response.json())["error"]["code"] == "insufficient_quota"
     assert [line for line in ledger(tmp_path) if line["kind"] == "request_charged"] == []
+
+
+async def test_a_person_is_told_once_in_the_chat_when_most_of_their_budget_is_spent(tmp_path: Path) -> None:
+    """Of the budget of everybody the owner is told."""
+    file = f"""
+[agent]
+model = "scripted:echo"
+[prices."scripted:echo"]
+input = 0.0
+output = 10.0
+[usage]
+month = 0.0005
+reserved_output = 10
+[people.ana]
+token = "{ANA}"
+[budgets.ana]
+day = 0.00035
+"""
+    async with gateway(tmp_path, file=file) as running:
+        owner, ana = await running.connect(), await running.connect(ANA)
+        for _ in range(3):
+            await ana.chat("x" * 40)  # for ten tokens of ten millionths
+        await owner.chat("x" * 40)
+        told = {
+            who: [event["notice"] for _, event in client.events() if event["kind"] == "model_replied" and "notice" in event]
+            for who, client in (("ana", ana), ("owner", owner))
+        }
+        assert [each.partition(" is spent")[0] for each in told["ana"]] == ["The budget of ana for today"]
+        assert [each.partition(" is spent")[0] for each in told["owner"]] == [
+            "The budget of everybody together for this month"
+        ]
 
 
 async def test_a_cheaper_model_answers_instead(tmp_path: Path) -> None:

@@ -542,7 +542,7 @@ def text_of(event: Event | UnknownEvent, zone: tzinfo | None) -> str:
         case ApprovalAsked():
             return question_text(event, zone)
         case ModelReplied():
-            return event.text
+            return f"{event.text}\n\n{event.notice}" if event.notice else event.text
         case CommandAnswered():
             return event.answer
         case TurnEnded():

@@ -89,7 +89,7 @@ def _(event: ReplyImported) -> Event:
 
 @without_content.register
 def _(event: ModelReplied) -> Event:
-    return _replace(event, text=ERASED if event.text else "", calls=_bare(event.calls), opaque=None, reasoning="")
+    return _replace(event, text=ERASED if event.text else "", calls=_bare(event.calls), opaque=None, reasoning="", notice="")
 
 
 def _bare(calls: tuple[RequestedCall, ...]) -> tuple[RequestedCall, ...]:

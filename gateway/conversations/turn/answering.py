@@ -193,11 +193,12 @@ class ReplyRequester:
 
     def _record_reply(self, reply: Reply, model: ChosenModel) -> None:
         calls = tuple(RequestedCall(id=call.id, tool=call.tool, arguments=call.arguments) for call in reply.calls)
-        turn = self._open_turn()
+        turn, person = self._open_turn(), self._recorder.transcript.person
         self.silent = is_silent(reply.text) and not calls
         streamed = self.streaming.current
         assert streamed is not None
         streamed.end_reasoning()
+        shows_notices = not calls and not self.silent and not turn.group
         seq = self._recorder.append(
             ModelReplied(
                 reply=turn.replies,
@@ -212,6 +213,7 @@ class ReplyRequester:
                 reasoning=streamed.reasoning.text,
                 reasoning_millis=streamed.reasoning_millis,
                 cost=reply.cost,
+                notice=model.spending.take_notice(person) if shows_notices and model.spending else "",
             ),
             turn=turn.ordinal,
             urgent=bool(calls),

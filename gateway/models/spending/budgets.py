@@ -80,6 +80,11 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
         kind, _, name = self.scope.partition(":")
         return f"The budget of the agent {name}" if kind == "agent" else f"The budget of {name}"
 
+    def warned_person(self) -> str:
+        """Return the person who is warned when most is spent: the owner, if the budget is not that of one person."""
+        kind, _, name = self.scope.partition(":")
+        return name if kind == "person" else OWNER
+
     def refusal(self, currency: str, spent: int, reserved: int, worst: int) -> str:
         """Return why a request that may cost `worst` is refused."""
         held = f" and {amount(reserved, currency)} are reserved for requests that run" if reserved else ""

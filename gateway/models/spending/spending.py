@@ -146,6 +146,8 @@ class Spending:
         self._counters = counters
         self._find = find
         self._payers: dict[str, Payer] = {}
+        self._notices: dict[str, list[str]] = {}
+        """Warnings that people have not been shown yet, by person."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -179,6 +181,10 @@ class Spending:
         self._payers[session] = payer
         if len(self._payers) > REMEMBERED:
             del self._payers[next(iter(self._payers))]
+
+    def take_notice(self, person: str) -> str:
+        """Return the warnings that a person has not been shown yet, and forget them; empty if there are none."""
+        return "\n".join(self._notices.pop(person, ()))
 
     async def begin(self, request: ModelRequest) -> Charge:
         """Begin a request, which must not have been sent, and reserve the most that it may cost if a budget limits it.
@@ -246,7 +252,9 @@ class Spending:
         warnings = []
         for limit in newly_near(limits, sums, self.currency):
             spent = sums.spent[self.currency, limit.scope, limit.key]
-            log.warning("budget_nearly_spent", reason=limit.warning(self.currency, spent))
+            warning = limit.warning(self.currency, spent)
+            log.warning("budget_nearly_spent", reason=warning)
+            self._notices.setdefault(limit.warned_person(), []).append(warning)
             warnings.append(
                 BudgetWarned(
                     scope=limit.scope,

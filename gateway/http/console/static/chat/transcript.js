@@ -286,6 +286,7 @@ const REDUCERS = {
     if (entry.cut) this.cut = entry;
     this.live = null;
     this.replies.set(event.seq, entry);
+    if (event.notice) this.aside(event, event.notice, { tone: "mark" });
   },
   tool_called(event) {
     const name = `${event.call.of}.${event.call.index}`;
