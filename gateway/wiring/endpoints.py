@@ -256,6 +256,7 @@ def console_endpoints(
         Endpoint("GET", "/api/prompts", _later(lambda: of.composer.prompts)),
         Endpoint("GET", "/api/files", _later(lambda: of.composer.files)),
         Endpoint("GET", "/api/memory", _of_agent(of, lambda memory: memory.search)),
+        Endpoint("GET", "/api/memory/forms", _of_agent(of, lambda memory: memory.forms)),
         Endpoint("GET", "/api/notes", _of_agent(of, lambda memory: memory.notes)),
         Endpoint("GET", NOTE, _of_agent(of, lambda memory: memory.note)),
         Endpoint("PUT", NOTE, _of_agent(of, lambda memory: memory.write)),

@@ -269,10 +269,14 @@ class MemoryReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryMatches(msgspec.Struct, frozen=True, kw_only=True):
-    """The results of a search: pairs of location (`MEMORY.md#L3-L7`) and text, best first; messages about the index."""
+    """The results of a search: pairs of location (`MEMORY.md#L3-L7`) and text, best first; messages about the index.
+
+    `conversations` has the key of the conversation of each result, "" for notes; it may be shorter than the results.
+    """
 
     hits: tuple[tuple[str, str], ...]
     remarks: tuple[str, ...] = ()
+    conversations: tuple[str, ...] = ()
 
 
 class FactsView(Protocol):

@@ -45,10 +45,20 @@ def highlighted(line: str, query: str) -> str:
 
 def block_text(text: str) -> str:
     """Return untrusted text for a code block, without what would end the block or is invisible, and of bounded length."""
-    lines = ("".join(each if each.isprintable() or each == "\t" else "�" for each in line) for line in text.split("\n"))
-    whole = "\n".join(lines).replace("```", "´´´")
+    whole = _visible(text).replace("```", "´´´")
     more = len(whole) - MAX_BLOCK
     return f"{whole[:MAX_BLOCK]}\n… ({more:,} more characters)" if more > 0 else whole
+
+
+def quote(text: str, query: str) -> str:
+    """Return untrusted Markdown as a quotation, with the words of a query in bold, and of bounded length."""
+    lines = highlighted(_visible(text[:MAX_BLOCK]), query).split("\n")
+    return "\n".join(f"> {line}".rstrip() for line in lines)
+
+
+def _visible(text: str) -> str:
+    lines = ("".join(each if each.isprintable() or each == "\t" else "�" for each in line) for line in text.split("\n"))
+    return "\n".join(lines)
 
 
 def code(text: str) -> str:

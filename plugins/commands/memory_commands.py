@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from typing import ClassVar
 
+import msgspec
+
 from plugins.api.command import CommandFailed, CommandTime, ConversationView, MemoryReport
 from plugins.api.fact_values import Fact, FactChange, FactHistoryEntry, FactsError
-from plugins.commands.markdown import code, highlighted, one_line
+from plugins.commands.markdown import code, highlighted, one_line, quote
 from plugins.support.workspace import parse_citation
 
 MAX_FACTS = 12
@@ -19,8 +22,18 @@ MAX_FACTS = 12
 MAX_CHARACTERS = 300
 """Maximum characters shown of a fact or a search result."""
 
+MAX_MESSAGE = 2_000
+"""Maximum characters shown of a message in an opened result."""
+
 _RECENT = 100
-"""The number of last messages in which `/forget message` looks for yours."""
+"""The number of last messages in which `/forget message` looks for yours, and `/memory NUMBER` for the last search."""
+
+_NUMBER = re.compile(r"[1-9][0-9]?")
+_SEARCH = re.compile(r"/memory[ \t\n]+(.*)", re.IGNORECASE | re.DOTALL)
+_RESULT = re.compile(r"^([0-9]{1,2})\. `([^`\n]{1,210}#L[0-9L-]{1,20})`(?: \(`([^`\n]{1,210})`\))? ", re.MULTILINE)
+"""A line of the answer to a search."""
+_MESSAGE = re.compile(r"\n(?=\[[0-9]{1,15}\] [0-9]{4}-[0-9]{2}-[0-9]{2} )")
+"""The place between two messages of an excerpt."""
 
 _EVERYWHERE = "the notes, facts, summaries and copies that came of"
 """What is erased with a message."""
@@ -45,23 +58,67 @@ class Memory:
     """The `/memory` command, which shows or searches the memory."""
 
     name: ClassVar[str] = "memory"
-    usage: ClassVar[str] = "/memory [QUERY]"
-    summary: ClassVar[str] = "Show what is remembered, search the memory for QUERY, or show what is at MEMORY.md#L3-L7."
+    usage: ClassVar[str] = "/memory [QUERY|NUMBER]"
+    summary: ClassVar[str] = (
+        "Show what is remembered, search the memory for QUERY, or open the result with this NUMBER, or MEMORY.md#L3-L7."
+    )
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Answer with the latest notes and facts, with search results, best first, or with the text of a citation."""
+        """Answer with the latest notes and facts, with search results, best first, or with the text of one of them."""
         if not argument:
             report = await conversation.memory()
             return "\n".join([_overview(report), *await _fact_sections(conversation, report.today)])
         if cited := parse_citation(argument):
             return await _passage(*cited, conversation)
+        if _NUMBER.fullmatch(argument) and (result := await _last_result(int(argument), conversation)) is not None:
+            return await _opened(result, conversation)
         found = await conversation.search_memory(argument)
+        keys = (*found.conversations, *[""] * len(found.hits))
         lines = [
-            f"- {code(place)} {highlighted(one_line(text.lstrip('-*+ '), MAX_CHARACTERS), argument)}"
-            for place, text in found.hits
+            f"{number}. {code(place)}{f' ({code(key)})' if key else ''}"
+            f" {highlighted(one_line(text.lstrip('-*+ '), MAX_CHARACTERS), argument)}"
+            for number, ((place, text), key) in enumerate(zip(found.hits, keys, strict=False), 1)
         ]
         return "\n".join([*(lines or ["Nothing found."]), *(f"\n{remark}" for remark in found.remarks)])
+
+
+class _Result(msgspec.Struct, frozen=True):
+    """A result of an earlier search: its citation, the key of its conversation or "", and the query."""
+
+    place: str
+    key: str
+    query: str
+
+
+async def _last_result(number: int, conversation: ConversationView) -> _Result | None:
+    """Return a result of the last search in this conversation, which its answer has; None if there is none."""
+    entries = await conversation.history(_RECENT, commands=True)
+    for at in range(len(entries) - 1, -1, -1):
+        if entries[at].who != "gateway" or not (found := _RESULT.findall(entries[at].text)):
+            continue
+        asked = (_SEARCH.match(each.text) for each in reversed(entries[:at]) if each.who == "person")
+        query = next((each[1] for each in asked if each), "")
+        return next((_Result(place, key, query) for which, place, key in found if int(which) == number), None)
+    return None
+
+
+async def _opened(result: _Result, conversation: ConversationView) -> str:
+    """Show a result with the words of its query in bold; of a conversation the messages, one a line, and its name."""
+    cited = parse_citation(result.place)
+    text = await conversation.excerpt(cited[0], cited[1], max(1, cited[2] - cited[1] + 1)) if cited else ""
+    if not text:
+        raise CommandFailed(f"There is nothing at {result.place} any more.")
+    if not result.key:
+        return f"{code(result.place)}\n\n{quote(text, result.query)}"
+    messages = (highlighted(one_line(each, MAX_MESSAGE), result.query) for each in _MESSAGE.split(text))
+    here = result.key == conversation.key
+    where = (
+        "In this conversation"
+        if here
+        else f"In {code(result.key)}; {code(f'/switch {result.key}')} goes there in a terminal"
+    )
+    return "\n".join([code(result.place), "", *(f"- {each}" for each in messages), "", f"{where}."])
 
 
 async def _passage(path: str, first: int, last: int, conversation: ConversationView) -> str:

@@ -18,6 +18,9 @@ CASES = [
     ("我们在花园里种玫瑰", "花园 玫瑰", ["花园", "玫瑰"]),
     ("ÜBER über", "Über", ["ÜBER", "über"]),
     ("nothing", "  .*+ ", []),
+    ("Un café CRÈME, cafés", "cafe crème", ["café", "CRÈME", "café"]),
+    ("cre\u0300me brule\u0301e", "crème brulee", ["cre\u0300me", "brule\u0301e"]),
+    ("부산에 각각", "부산 가", ["부산"]),
     ("plant plants planting", "plants plant", ["plant", "plants", "plant"]),
 ]
 

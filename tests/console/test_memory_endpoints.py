@@ -71,13 +71,30 @@ async def test_a_search_returns_the_parts_of_each_score(home: Path) -> None:
     assert bobs["hits"] == []
 
 
+async def test_the_forms_of_a_querys_words_at_a_citation_are_told(home: Path) -> None:
+    async with remembering(home) as running:
+
+        async def forms(at: str, query: str, token: str = TOKEN) -> object:
+            return (await ask(running, "/api/memory/forms", params={"at": at, "q": query}, token=token)).json
+
+        assert await forms("memory/2026-11-20.md#L1-L3", "boiling teas, KETTLES") == {"words": ["Tea", "kettle", "boils"]}
+        assert await forms("memory/2026-11-20.md#L1", "kettle") == {"words": []}
+        assert await forms("memory/2026-11-20.md#L3", "kettle", BOB) == {"words": []}
+        assert await forms("memory/nobody.md#L3", "kettle") == {"words": []}
+        refused = await ask(running, "/api/memory/forms", params={"at": "MEMORY.md", "q": "kettle"})
+        assert (refused.status, refused.json["code"]) == (400, "bad_request")
+
+
 async def test_only_its_person_gets_the_key_of_a_session(home: Path) -> None:
     async with remembering(home) as running:
         await (await running.connect()).chat("Hello")
         [session] = running.journals()
         path = f"/api/sessions/{session}"
-        assert (await ask(running, path)).json == {"session": session, "key": "main"}
+        assert (await ask(running, path)).json == {"session": session, "key": "main", "agent": "main"}
         assert (await ask(running, path, token=BOB)).status == 404
+        place = {"at": f"sessions/{session}.jsonl#L1-L9", "q": "saying hellos"}
+        assert (await ask(running, "/api/memory/forms", params=place)).json == {"words": ["Hello"]}
+        assert (await ask(running, "/api/memory/forms", params=place, token=BOB)).json == {"words": []}
         assert (await ask(running, "/api/sessions/nobody-knows-it")).status == 404
 
 

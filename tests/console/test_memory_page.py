@@ -13,6 +13,7 @@ from tests.console.accessible import faults
 from tests.console.asked import ask
 from tests.console.browser import NARROW, visiting
 from tests.console.test_memory_endpoints import BOB, MEMORY, PORT, TEA, home, remembering
+from tests.console.test_sidebar import HIGHLIGHTED
 from tests.waiting import deadline
 
 __all__ = ["home"]
@@ -39,8 +40,13 @@ async def test_a_search_runs_while_typing_and_a_hit_opens_its_note(home: Path, b
         assert await faults(page) == []
         await hit.get_by_role("link", name="MEMORY.md#L3-L3").click()
         await expect(page.get_by_role("tab", name="Notes")).to_have_attribute("aria-selected", "true")
-        await expect(page.get_by_role("figure").filter(has_text="Line 3")).to_contain_text("The kettle is blue")
+        await expect(page.locator(".cited")).to_have_text("The kettle is blue")
+        await expect(page.locator(".cited")).to_be_focused()
+        await expect(page.locator("mark")).to_have_text(["kettle", "blue"])
+        await expect(page.get_by_text("Line 3", exact=True)).to_be_visible()
         assert await faults(page) == []
+        await page.go_back()
+        await expect(page.locator(".hit").first).to_contain_text("The kettle is blue")  # the search is there again
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
@@ -50,6 +56,7 @@ async def test_a_hit_in_a_conversation_opens_its_message(home: Path, browser: Br
         await client.chat("The heron nests behind the boathouse.")
         for number in range(150):
             await client.chat(f"Something else, number {number}.")
+        await client.chat("Two herons were nesting at the <b>café</b>.")
         await client.command("/new")
         await client.chat("And now another thing.")
         await visit.sign_in()
@@ -62,9 +69,16 @@ async def test_a_hit_in_a_conversation_opens_its_message(home: Path, browser: Br
         found = page.locator(".entry.sought")
         await expect(found).to_contain_text("The heron nests behind the boathouse.")
         await expect(found).to_be_in_viewport()
+        assert await page.evaluate(HIGHLIGHTED) == ["heron", "nests"]
         assert "#/chat/main/" in page.url
         await page.go_back()  # not to the redirection
-        await expect(page.get_by_label("Search notes and conversations")).to_be_visible()
+        await expect(page.get_by_label("Search notes and conversations")).to_have_value("where do herons nest")
+        await page.get_by_label("Search notes and conversations").fill("which herons nest at cafes")
+        hit = page.locator(".hit").filter(has_text="nesting at").first  # among other messages
+        await expect(hit.locator("mark").get_by_text("café").first).to_be_visible()
+        await hit.get_by_role("link").first.click()
+        await expect(found).to_contain_text("Two herons were nesting at the <b>café</b>.")
+        assert await page.evaluate(HIGHLIGHTED) == ["herons", "nesting", "café"]
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
@@ -78,7 +92,13 @@ async def test_a_citation_in_an_answer_links_to_its_note(home: Path, browser: Br
         page = visit.page
         await page.goto(f"{visit.url}#/chat/main")
         await page.get_by_role("link", name="MEMORY.md#L3-L3").click()
-        await expect(page.get_by_role("figure").filter(has_text="Line 3")).to_contain_text("The kettle is blue")
+        await expect(page.locator(".cited")).to_have_text("The kettle is blue")
+        await expect(page.locator("mark")).to_have_text(["kettle", "blue"])
+        long = "".join(f"Paragraph {number}.\n\n" for number in range(300)) + "| a | b |\n|---|---|\n| 1 | **tea** |\n"
+        (home / "workspace" / "memory" / "long one.md").write_text(long)
+        await page.goto(f"{visit.url}#/memory/memory%2Flong%20one.md/603/603/TEA")
+        await expect(page.locator("tr.cited mark")).to_have_text("tea")
+        await expect(page.locator("mark")).to_be_in_viewport()
         await page.goto(f"{visit.url}#/memory/sessions%2Fnobody-knows-it.jsonl/1/1")
         await expect(page.locator("main")).to_contain_text("There is no such session.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from sessions.state.context import canonical
 from tests.docs.view import request_by_the_page
 from tests.gateway.gateways import Gateway, gateway
+from tests.waiting import deadline
 
 QUESTION = "What is my favourite language?"
 BY_WORDS = {"memory.embedding.provider": "none"}
@@ -62,6 +64,33 @@ async def test_what_was_remembered_by_command_is_recalled_in_the_same_session_an
         shown = await client.command("/context list")
     assert "Notes: `MEMORY.md`" in shown
     assert json.dumps(on.journals()).count("memory_recalled") == 1
+
+
+async def test_a_result_is_opened_by_its_number_with_its_words_and_its_conversation(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings=BY_WORDS) as on:
+        client = await on.connect()
+        assert (await client.command("/memory 1")).startswith("Nothing found.")
+        await client.chat("The heron nests behind the boathouse.", session="birds")
+        await client.command("/new", session="birds")  # what left the view is indexed
+        await client.command("/remember kettles boil; `x` [a](https://b.example) kettle")
+        async with deadline():
+            while "(`birds`)" not in (listed := await client.command("/memory which herons nested at kettles")):
+                await client.round_trips()
+        places = re.findall(r"^\d\. `(sessions/\S+)`", listed, re.MULTILINE)
+        number = listed[: listed.index("(`birds`)")].splitlines()[-1][0]
+        opened = await client.command(f"/memory {number}")
+        note = await client.command(f"/memory {listed[: listed.index('`MEMORY.md')].splitlines()[-1][0]}")
+        await client.command("/memory 9 boathouses")
+        assert "Nothing" not in await client.command("/memory 1")  # of the newer search
+        others = await client.command("/memory 1", session="birds")
+        refused = await client.command(f"/memory {number}", session="other")
+    first, _, said, *_, last = opened.splitlines()
+    assert first == f"`{places[0]}`"
+    assert re.fullmatch(r"- \[\d+\] \S+ \S+ owner: The \*\*heron\*\* \*\*nests\*\* behind the boathouse\.", said)
+    assert last == "In `birds`; `/switch birds` goes there in a terminal."
+    assert note.startswith("`MEMORY.md#L1-L1`\n\n> ")
+    assert "**kettles** boil; `x` [a](https://b.example) **kettle**" in note
+    assert "behind" not in others + refused  # numbers belong to the conversation that searched
 
 
 async def test_no_command_and_nothing_without_notes_is_looked_for(tmp_path: Path) -> None:

@@ -426,7 +426,7 @@ async def test_memory_shows_what_there_is_and_what_a_query_finds() -> None:
         "",
         "It is behind.",
     ]
-    assert await Memory().run("tea", conversation) == "- `MEMORY.md#L3-L4` **tea** without milk"
+    assert await Memory().run("tea", conversation) == "1. `MEMORY.md#L3-L4` **tea** without milk"
     assert (await Memory().run("milk", conversation)).splitlines() == [
         "Nothing found.",
         "",

@@ -23,7 +23,7 @@ from plugins.memory.memory import Memory
 from plugins.memory.memory_tools import LINES
 from plugins.memory.search.diagnostics import found_without_vectors, how_found, remarks_on
 from plugins.memory.sources.notes import Notes
-from plugins.memory.sources.transcripts import document_of
+from plugins.memory.sources.transcripts import Transcripts, document_of
 from plugins.support.errors import ProviderError
 from plugins.support.workspace import own_note
 
@@ -68,7 +68,14 @@ class MemoryView:
     async def search_memory(self, query: str) -> MemoryMatches:
         with as_command_failure():
             found = await self._services.memory.search(query, self._scope)
-        return MemoryMatches(hits=tuple((hit.citation, hit.chunk.text) for hit in found.hits), remarks=found.remarks)
+        return MemoryMatches(
+            hits=tuple((hit.citation, hit.chunk.text) for hit in found.hits),
+            remarks=found.remarks,
+            conversations=tuple(
+                hit.chunk.headings[0] if hit.chunk.source == Transcripts.name and hit.chunk.headings else ""
+                for hit in found.hits
+            ),
+        )
 
     async def excerpt(self, path: str, first: int, lines: int) -> str:
         found = await self._services.memory.excerpt(own_note(self.person, path), first, min(lines, LINES), self._scope)

@@ -1,6 +1,6 @@
 """JSON endpoints for the context of a person's sessions: the contents of their requests, turn by turn.
 
-    GET /api/sessions/{session}                         the key of a session
+    GET /api/sessions/{session}                         the key and the agent of a session
     GET /api/context/{key}                              sizes and marks of a page of turns
     GET /api/context/{key}/turns/{turn}                 one turn's requests, and the contents of one of them
     GET /api/context/{key}/turns/{turn}/messages/{at}   the whole text of one of its messages
@@ -77,11 +77,11 @@ class ContextEndpoints:
         self._cached_turn: tuple[tuple[str, int, int], list[PastRequest]] | None = None
 
     async def session(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """Return the key of one of the person's sessions, so that a citation of it can be opened."""
+        """Return the key and the agent of one of the person's sessions, so that a citation of it can be opened."""
         row = await self._switchboard.row(request.match_info["session"])
         if row is None or row.person != admission.person.id:
             return refusal(404, "not_found", "There is no such session.")
-        return answer(200, {"session": row.session, "key": row.key})
+        return answer(200, {"session": row.session, "key": row.key, "agent": row.agent})
 
     @_with_error_responses
     async def sizes(self, request: web.Request, admission: Admission) -> web.StreamResponse:

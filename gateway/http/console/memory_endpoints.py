@@ -2,6 +2,7 @@
 `?agent=NAME` of another one.
 
 GET    /api/memory?q=…               hits, with the parts of each score
+GET    /api/memory/forms?at=…&q=…    the forms in which the words of a query occur at a citation
 GET    /api/notes                    the notes that this person may read, and the state of the index
 GET    /api/notes/{path}             one note, with the digest of its content as its ETag
 PUT    /api/notes/{path}             its new text; `If-Match` has the digest that it replaces, `If-None-Match: *` creates it
@@ -59,7 +60,7 @@ from plugins.memory.search.diagnostics import remarks_on
 from plugins.memory.sources.notes import Notes
 from plugins.memory.sources.transcripts import document_of
 from plugins.support.text.words import occurrences
-from plugins.support.workspace import NotesAccess, why_refused
+from plugins.support.workspace import NotesAccess, parse_citation, why_refused
 
 if TYPE_CHECKING:
     from plugins.memory.search.search import Hit
@@ -72,6 +73,9 @@ FACT_BYTES = 64 * 1024
 
 NOTE_BYTES, NOTE_SECONDS = 1024 * 1024, 60.0
 """The maximum size of a note in bytes, and the seconds for its upload."""
+
+FORMS = 50
+"""The maximum number of forms of words."""
 
 DIGITS = 15
 """The maximum length of a revision."""
@@ -117,6 +121,15 @@ class MemoryEndpoints:
         except IndexUnusable as error:
             return refusal(503, "index_unusable", str(error))
         return answer(200, {"hits": [_hit(hit, person, query) for hit in found.hits], "remarks": found.remarks})
+
+    async def forms(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return the forms in which the words of a query occur at a citation, so that a page can highlight them there."""
+        query, cited = request.query.get("q", "")[:LONGEST], parse_citation(request.query.get("at", ""))
+        if cited is None:
+            return refusal(400, "bad_request", "`at` must be a citation such as MEMORY.md#L3-L7.")
+        path, first, last = cited
+        text = await self._memory.excerpt(path, first, max(1, last - first + 1), self._scope(admission.person.id)) or ""
+        return answer(200, {"words": await asyncio.to_thread(_forms, text, query)})
 
     # --- notes --------------------------------------------------------------------------------------------------------
 
@@ -323,6 +336,11 @@ def _hit(hit: Hit, person: str, query: str) -> dict[str, Any]:
         "cosine": ranked.candidate.cosine,
         "editable": chunk.source == Notes.name and not why_refused(parts, person, group=False, writes=True),
     }
+
+
+def _forms(text: str, query: str) -> list[str]:
+    """Return the distinct forms of the words of a query in a text, in order."""
+    return list({text[start:end].casefold(): text[start:end] for start, end in occurrences(text, query)}.values())[:FORMS]
 
 
 def _note_response(note: Note) -> web.Response:

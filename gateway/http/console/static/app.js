@@ -186,8 +186,9 @@ class App {
     try {
       const page = await PAGES[route.page]();
       if (this.shown !== shown) return;
-      this.leave = (await page.mount(place, this, route)) ?? null;
-      if (this.shown !== shown) this.depart();
+      const leave = (await page.mount(place, this, route)) ?? null;
+      if (this.shown === shown) this.leave = leave;
+      else leave?.(); // another page is shown by now, and has its own
     } catch (error) {
       console.error(error);
       place.replaceChildren(h("div", { class: "empty" }, h("p", {}, t("The page could not be loaded: {reason}", { reason: error.message }))));

@@ -47,10 +47,17 @@ export function withoutEscapes(text) {
   return readable(text.replace(SEQUENCES, "").replace(/\r\n?/g, "\n"));
 }
 
-/** The page of a citation such as `MEMORY.md#L3-L7` or `sessions/ID.jsonl#L5-L9`; null if the text is none. */
-export function placeOf(text) {
-  const [, path, first, last] = /^((?:[^\s#]+\.md|sessions\/[A-Za-z0-9-]{1,64}\.jsonl))#L(\d{1,9})(?:-L?(\d{1,9}))?$/.exec(text) ?? [];
-  return path ? `#/memory/${encodeURIComponent(path)}/${first}/${last ?? first}` : null;
+const CITATION = /^([^\n#]{1,500}\.md|sessions\/[A-Za-z0-9-]{1,64}\.jsonl)#L(\d{1,9})(?:-L?(\d{1,9}))?$/;
+const LONGEST_QUERY = 300; // characters of a query in an address
+
+/** The page of a citation such as `MEMORY.md#L3-L7` or `sessions/ID.jsonl#L5-L9`; null if the text is none. The words of a
+ * `query` are highlighted there; `of` is the agent whose memory it is, or `session:ID` for that of a session. */
+export function placeOf(text, { query = "", of = "" } = {}) {
+  const [, path, first, last] = CITATION.exec(text) ?? [];
+  if (!path) return null;
+  const rest = [path, first, last ?? first, [...query].slice(0, LONGEST_QUERY).join(""), of];
+  while (!rest.at(-1)) rest.pop();
+  return `#/memory/${rest.map(encodeURIComponent).join("/")}`;
 }
 
 function present(children) {

@@ -22,8 +22,10 @@ const TASK = /^\[([ xX])\] /;
 
 /** A text that is shown as Markdown in `element`, and may grow: parts that stay the same keep their elements. */
 export class Markdown {
-  constructor(element) {
+  /** `cites` returns the address of a citation, null for another text. */
+  constructor(element, cites = placeOf) {
     this.element = element;
+    this.cites = cites;
     this.text = null;
     this.blocks = [];
     this.open = 0; // the index of the block from which text that is appended can still change something
@@ -56,12 +58,19 @@ export class Markdown {
     this.open = first;
     found.forEach((part, at) => {
       const index = first + at;
-      const block = (this.blocks[index] ??= new Block(this.element));
+      const block = (this.blocks[index] ??= new Block(this.element, this.cites));
       block.start = start + part.start;
       if (block.start < lastLine) this.open = index; // a line that is not complete can still belong to the block before it
       block.show(part.tokens, whole || at < found.length - 1);
     });
     if (this.element.querySelector(".note")) numberNotes(this.element);
+  }
+
+  /** Return the innermost elements of these lines, counted from 1; none of a text that is shown as plain text. */
+  atLines(first, last) {
+    const found = this.blocks.flatMap(({ tokens, made }) => tokens.flatMap(({ map }, at) =>
+      map && map[0] < last && map[1] >= first && made[at].node ? [made[at].node] : []));
+    return found.filter((node) => !found.some((other) => other !== node && node.contains(other)));
   }
 }
 
@@ -103,7 +112,8 @@ function inline({ content, children }, before) {
 
 /** A block and the elements of its tokens. */
 class Block {
-  constructor(parent) {
+  constructor(parent, cites) {
+    this.cites = cites;
     this.element = parent.appendChild(h("div", { class: "block" }));
     this.tokens = [];
     this.made = []; // by token: its `node`, and `into`, the element that receives the content; for code its `code`
@@ -119,7 +129,7 @@ class Block {
     const path = [this.element];
     tokens.forEach((token, at) => {
       if (token.nesting === -1) path.pop();
-      if (at >= kept) this.made.push(token.nesting === -1 ? {} : made(token, path.at(-1)));
+      if (at >= kept) this.made.push(token.nesting === -1 ? {} : made(token, path.at(-1), this.cites));
       if (token.nesting === 1) path.push(this.made[at].into);
     });
     this.tokens = tokens;
@@ -144,7 +154,7 @@ function same(one, other) {
 }
 
 /** Make the element of a token, and append it. */
-function made(token, parent) {
+function made(token, parent, cites) {
   if (token.hidden) return { into: parent }; // the paragraph of a tight list
   if (token.type === "fence" || token.type === "code_block") {
     const code = new CodeBlock(token.info.trim().split(/\s+/)[0]);
@@ -159,7 +169,7 @@ function made(token, parent) {
     const { element, into } = noteOf(token.info);
     return { node: parent.appendChild(element), into };
   }
-  const node = parent.appendChild(token.nesting === 1 ? opened(token) : leaf(token));
+  const node = parent.appendChild(token.nesting === 1 ? opened(token) : leaf(token, cites));
   return { node, into: node };
 }
 
@@ -183,10 +193,10 @@ function linkTo(href) {
   return h("a", { href, target: "_blank", rel: "noopener noreferrer", title: href });
 }
 
-function leaf(token) {
+function leaf(token, cites) {
   switch (token.type) {
     case "code_inline":
-      return inlineCode(token.content);
+      return inlineCode(token.content, cites);
     case "formula":
       return token.info ? h("span", {}, token.content) : formulaOf("span", token.content);
     case "formula_block":
@@ -208,9 +218,9 @@ function leaf(token) {
 }
 
 /** Inline code; a citation leads to its place. */
-function inlineCode(text) {
+function inlineCode(text, cites) {
   const element = h("code", {}, readable(text));
-  const href = placeOf(text);
+  const href = cites(text);
   return href ? h("a", { class: "place", href }, element) : element;
 }
 
@@ -227,11 +237,16 @@ function picture(token) {
 }
 
 /** The markers of the gateway's own sections in a note. */
-const MARKS = /^<!-- exuvia [0-9a-f]{16} -->\n?/gm;
+const MARKS = /^<!-- exuvia [0-9a-f]{16} -->$/gm;
 
-/** Return an element of this class with the rendered text. */
+/** Return an element of this class with the rendered text, and with `lines` the innermost elements of these lines, too. */
 export function renderMarkdown(kind, text) {
+  return renderLines(kind, text).element;
+}
+
+export function renderLines(kind, text, first = 0, last = 0) {
   const element = h("div", { class: `prose ${kind}` });
-  new Markdown(element).show(text.replace(MARKS, ""));
-  return element;
+  const markdown = new Markdown(element);
+  markdown.show(text.replace(MARKS, "")); // its line stays, so that the others keep their numbers
+  return { element, lines: first ? markdown.atLines(first, last) : [] };
 }

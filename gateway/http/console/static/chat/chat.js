@@ -11,7 +11,7 @@ import { Composer } from "../composer/composer.js";
 import { receiveFiles } from "../composer/dropping.js";
 import { Settings } from "../composer/settings.js";
 import { Conversation, Unsent } from "./conversation.js";
-import { h } from "../elements.js";
+import { h, placeOf } from "../elements.js";
 import { icon } from "../icons.js";
 import { clearHighlights, highlight } from "../matches.js";
 import { question } from "../answer/question.js";
@@ -46,8 +46,9 @@ function mountFresh(element, app) {
   }
 }
 
-/** The conversation of a key; `session` and `seq` name a message to scroll to, and `words` are highlighted in it. */
-function mountKey(element, app, key, [session, seq, words = ""]) {
+/** The conversation of a key; `session` and `seq` name a message to scroll to, and `words` are highlighted in it. Of several, as
+ * in `5-9`, it is the one with the most of these words. */
+function mountKey(element, app, key, [session, seqs = "", words = ""]) {
   const { transcript, place = null } = carried.get(key) ?? {};
   carried.delete(key);
   const conversation = new Conversation(app, key, transcript);
@@ -68,12 +69,15 @@ function mountKey(element, app, key, [session, seq, words = ""]) {
   });
   let held = place; // the pager that was used stays in its place until the person scrolls
   const announcer = new Announcer((sentence) => app.announce(sentence));
-  let wanted = session ? { session, seq: Number(seq) } : null;
+  const [seq, last = seq] = seqs.split("-", 2).map(Number);
+  let wanted = session ? { session, seq, last } : null;
   let empty = null;
   element.append(timeline.element, timeline.newest, composer.element);
   const leaveComposer = composing(app, element, composer);
 
+  let left = false; // what was asked for before the page was left is answered after it
   const draw = () => {
+    if (left) return;
     versions.mark();
     timeline.draw();
     if (held) timeline.hold(held);
@@ -85,7 +89,7 @@ function mountKey(element, app, key, [session, seq, words = ""]) {
   };
   const actions = tools(app, conversation);
   const nameOf = () => (conversation.absent && !conversation.current ? t("New conversation") : app.conversations.nameOf(key));
-  const head = () => app.head(conversation.title || nameOf(), ...(conversation.current ? actions : []));
+  const head = () => left || app.head(conversation.title || nameOf(), ...(conversation.current ? actions : []));
   conversation.addEventListener("settings", head);
   const onList = async () => {
     head();
@@ -132,13 +136,13 @@ function mountKey(element, app, key, [session, seq, words = ""]) {
   async function seek() {
     await conversation.loading;
     if (!wanted) return;
-    const entry = conversation.entryAt(wanted);
+    const entry = conversation.entryAt(wanted, words);
     if (!entry && conversation.more) {
       conversation.earlier().catch((error) => app.notice(error.message));
       return;
     }
     wanted = null;
-    if (entry) highlight(timeline.reveal(entry).querySelectorAll(".said, .prose"), words);
+    if (entry) highlight([...timeline.reveal(entry).querySelectorAll(".said, .prose")], words);
     else app.notice(t("This message is not part of the conversation any more."));
   }
 
@@ -154,6 +158,7 @@ function mountKey(element, app, key, [session, seq, words = ""]) {
   }
 
   return () => {
+    left = true;
     clearHighlights();
     element.removeEventListener("input", clearHighlights);
     document.removeEventListener("keydown", pressed);
@@ -210,6 +215,7 @@ function actsOf(app, conversation, composer) {
       composer.refocus();
     }),
     api: app.api,
+    cites: (entry) => (text) => placeOf(text, { query: entry.query, of: app.socket.welcome?.agents ? `session:${entry.session}` : "" }),
     hrefOf: (key) => `#/chat/${encodeURIComponent(key)}`,
     goOn: forked(async () => {
       conversation.send(t("Continue exactly where you stopped."));

@@ -3,11 +3,13 @@
 // A message stays in this browser, with an id of its own, until the gateway has accepted it. So it can be sent again after
 // a lost connection or a reload, and is still answered only once.
 import { Settings } from "../composer/settings.js";
+import { wordsFound } from "../matches.js";
 import { Transcript } from "./transcript.js";
 import { t } from "../language.js";
 
 const PAGE = 100;
 const OLDER = 500;
+const SAID = ["person", "assistant"]; // kinds of entries
 const LOOK = 2000; // milliseconds between checks for a session that does not exist yet
 const AGAIN = 1500; // milliseconds before another attempt if the gateway does not say when
 const TOO_LONG = t("This message is too long. Shorten it, or attach it as a file.");
@@ -70,11 +72,16 @@ export class Conversation extends EventTarget {
     return [...this.transcripts.flatMap((transcript) => transcript.sorted()), ...this.unsent.entries()];
   }
 
-  /** Return the entry of an event, or the last entry before it; undefined while it is not loaded. */
-  entryAt({ session, seq }) {
+  /** Return the entry of an event, or the last entry before it, or of the events up to `last` the first message with the most of
+   * these words; undefined while it is not loaded. */
+  entryAt({ session, seq, last = seq }, words = "") {
     const transcript = this.transcripts.find((each) => each.session === session);
     if (!transcript || transcript.first > seq) return undefined;
-    return transcript.sorted().findLast((entry) => entry.seq !== null && entry.seq <= seq);
+    const entries = transcript.sorted().filter((entry) => entry.seq !== null && entry.seq <= last);
+    const scored = entries.filter((entry) => entry.seq >= seq && SAID.includes(entry.kind) && entry.text)
+      .map((entry) => ({ entry, found: wordsFound(entry.text, words) }));
+    if (scored.length && last > seq) return scored.reduce((best, each) => (each.found > best.found ? each : best)).entry;
+    return entries.findLast((entry) => entry.seq <= seq);
   }
 
   // --- reading ---------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ const AHEAD = "1500px"; // earlier pages are requested when the top is this far 
 
 export class Timeline {
   /** `acts` are the actions of an entry: `edit(entry, text)`, `again(entry)`, `fork(entry)`, `retry(entry)`,
-   * `goOn(entry)`, `answer(entry, decision, scope)`. */
+   * `goOn(entry)`, `answer(entry, decision, scope)`; `cites(entry)` returns the addresses of citations in it. */
   constructor(conversation, acts) {
     this.conversation = conversation;
     this.acts = acts;
@@ -284,7 +284,7 @@ class Assistant extends Entry {
   constructor(entry, acts) {
     super(entry, acts, "assistant");
     this.text = h("div", { class: "prose" });
-    this.markdown = new Markdown(this.text);
+    this.markdown = new Markdown(this.text, acts.cites?.(entry));
     this.calls = h("div", { class: "calls" });
     this.drawnCalls = [];
     this.below = h("div", { class: "below" });
@@ -360,7 +360,7 @@ class Answer extends Entry {
   constructor(entry, acts) {
     super(entry, acts, "answer");
     this.text = h("div", { class: "prose" });
-    new Markdown(this.text).show(entry.text);
+    new Markdown(this.text, acts.cites?.(entry)).show(entry.text);
     this.element.classList.toggle("failed", Boolean(entry.failed));
     this.element.append(this.text);
   }
@@ -421,7 +421,7 @@ class Aside extends Entry {
       return;
     }
     const inside = h("div", { class: "prose" });
-    const details = h("details", { on: { toggle: () => details.open && new Markdown(inside).show(entry.detail) } },
+    const details = h("details", { on: { toggle: () => details.open && new Markdown(inside, acts.cites?.(entry)).show(entry.detail) } },
       h("summary", {}, words), inside);
     this.element.append(link ? h("div", {}, details, link) : details);
   }

@@ -5,7 +5,7 @@
 //   assistant  turn, reply, text, reasoning, reasoningMillis, model, calls (see tool_calls.js), usage, live (still being
 //              written), stop, took (milliseconds since the turn began), spent (usages of the turn so far, by model), cut (it
 //              reached its maximum length, and no other turn has begun since)
-//   answer     of a command: text, failed
+//   answer     of a command: text, failed, query (of a search in the memory)
 //   question   about a tool call: approval, tool, text, detail, why, choices, expires, pattern, state (open, answered, ended),
 //              answer (who, how, when)
 //   aside      a message of the gateway: text, tone (plain, fault, mark), detail (unfolds; Markdown), turn and retry (the turn
@@ -266,9 +266,9 @@ const REDUCERS = {
   },
   memory_recalled(event) {
     if (!event.hits?.length) return;
-    const places = event.hits.map((hit) => t("{path}, lines {first} to {last}", { path: hit.path, first: hit.lines[0], last: hit.lines[1] }));
+    const places = event.hits.map((hit) => `${hit.path}#L${hit.lines[0]}-L${hit.lines[1]}`);
     const detail = event.hits.map((hit, at) => `${quoted(places[at])}\n\n${fenced(hit.text)}`).join("\n\n");
-    this.aside(event, tn(event.hits.length, "Recalled {count} passage", "Recalled {count} passages"), { detail });
+    this.aside(event, tn(event.hits.length, "Recalled {count} passage", "Recalled {count} passages"), { detail, query: event.query });
   },
   request_sent(event) {
     this.asked = event.model ?? this.model;
@@ -318,7 +318,8 @@ const REDUCERS = {
     else if (sentence) this.failed = this.aside(event, sentence, { tone: "fault", turn: event.turn, retry: !this.handed.has(event.turn) });
   },
   command_answered(event) {
-    this.put(event, "answer", { text: event.answer, failed: event.failed });
+    const asked = this.entries.get(`${this.session}:${event.answers}`)?.text ?? "";
+    this.put(event, "answer", { text: event.answer, failed: event.failed, query: SEARCH.exec(asked)?.[1] });
   },
   child_started(event) {
     this.aside(event, t("The subagent {child} works on a task", { child: event.child }), { tone: "mark", detail: event.task, child: event.child });
@@ -352,6 +353,7 @@ const REDUCERS = {
   },
 };
 
+const SEARCH = /^\/memory\s+([^]+)/i; // the command, whose answer has citations
 const MARK = /^\[([0-9a-f]{8})\] [^\n]{0,200}\n/m; // the line before the result of a subagent
 
 /** Return the `side` and the `key` of the conversation that sent a message, and its text: a subagent its result, the conversation

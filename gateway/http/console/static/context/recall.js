@@ -6,11 +6,11 @@ import { language, t } from "../language.js";
 const COMMON = 12; // words that are named
 
 /** Return what a `memory_recalled` searched for, and each hit with its score and the words that it shares with the message. */
-export function recallReasons({ query, hits, millis }) {
+export function recallReasons({ query, hits, millis }, of) {
   const columns = [t("Recalled"), t("Score"), t("Words in common")];
   const row = (hit) => {
     const citation = `${hit.path}#L${hit.lines[0]}-L${hit.lines[1]}`;
-    const href = placeOf(citation);
+    const href = placeOf(citation, { query, of });
     const headings = (hit.headings ?? []).map(readable).join(" › ");
     return h("tr", {}, h("th", { scope: "row" }, h(href ? "a" : "span", { href }, readable(citation)), headings ? ` ${headings}` : ""),
       h("td", {}, hit.score.toFixed(3)), h("td", {}, inCommon(query, hit.text).slice(0, COMMON).join(", ")));

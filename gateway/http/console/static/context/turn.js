@@ -168,22 +168,22 @@ export class TurnPanel {
       if (row.chars <= row.text.length) return row.text;
       return (await this.at.api.get(`${this.address}/messages/${row.index}?${this.query({ call })}`)).text;
     };
-    return messageRow(row, whole, this.at.event);
+    return messageRow(row, whole, this.at.event, this.at.session);
   }
 }
 
 const textOf = (event) => event?.text ?? event?.output ?? "";
 
 /** Return a message that can be unfolded. `whole` returns its whole text, `eventOf(seq)` an event: it has the original if that is longer,
- * and the scores of what was recalled. */
-export function messageRow(row, whole, eventOf) {
+ * and the scores of what was recalled in the memory of the session's agent. */
+export function messageRow(row, whole, eventOf, session) {
   const who = `${WHO[row.who] ?? row.who}${row.tool ? `: ${row.tool}` : ""}`;
   const calls = (row.calls ?? []).map((call) => `→ ${call}`);
   const beginning = [row.text, ...calls].filter(Boolean).join(" ") || (row.files ? tn(row.files, "one file", "{count} files") : t("(empty)"));
   const notes = [edited(row), row.failed ? t("failed") : "", row.files ? tn(row.files, "one file", "{count} files") : ""].filter(Boolean);
   const text = async () => [await whole(), ...calls].filter(Boolean).join("\n");
   const original = row.edit ? async () => textOf(await eventOf(row.source)) : null;
-  const below = row.who === "recalled" && row.source ? async () => recallReasons(await eventOf(row.source)) : null;
+  const below = row.who === "recalled" && row.source ? async () => recallReasons(await eventOf(row.source), `session:${session}`) : null;
   return unfolding(who, beginning, row.chars, text, { notes, kind: row.who, original, below });
 }
 
@@ -338,7 +338,7 @@ export class CompactionPanel {
   row(row) {
     const isWhole = row.chars <= row.text.length;
     const whole = async () => (isWhole || !row.source || row.edit ? beginning(row) : textOf(await this.at.event(row.source)));
-    return messageRow(row, whole, this.at.event);
+    return messageRow(row, whole, this.at.event, this.at.session);
   }
 
   /** The button that reverts it, with a confirmation. */

@@ -768,7 +768,6 @@ export default {
   "{name}: {last} now, {most} at most": "{name}: jetzt {last}, höchstens {most}",
   "{number} never delivered, the last {time}: {reason}": "{number} nie zugestellt, zuletzt {time}: {reason}",
   "{number}: {tokens} tokens": "{number}: {tokens} Token",
-  "{path}, lines {first} to {last}": "{path}, Zeilen {first} bis {last}",
   "{provider} could not be asked: {reason}.": "{provider} konnte nicht gefragt werden: {reason}.",
   "{running} running, {waiting} waiting": "{running} laufen, {waiting} warten",
   "{state} since {time}": "{state} seit {time}",

@@ -768,7 +768,6 @@ export default {
   "{name}: {last} now, {most} at most": "{name}: {last} ahora, {most} como máximo",
   "{number} never delivered, the last {time}: {reason}": "{number} nunca entregados, el último {time}: {reason}",
   "{number}: {tokens} tokens": "{number}: {tokens} tokens",
-  "{path}, lines {first} to {last}": "{path}, líneas {first} a {last}",
   "{provider} could not be asked: {reason}.": "No se pudo consultar a {provider}: {reason}.",
   "{running} running, {waiting} waiting": "{running} en curso, {waiting} en espera",
   "{state} since {time}": "{state} desde {time}",

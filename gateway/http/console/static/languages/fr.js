@@ -768,7 +768,6 @@ export default {
   "{name}: {last} now, {most} at most": "{name} : {last} maintenant, {most} au plus",
   "{number} never delivered, the last {time}: {reason}": "{number} jamais remis, le dernier {time} : {reason}",
   "{number}: {tokens} tokens": "{number} : {tokens} jetons",
-  "{path}, lines {first} to {last}": "{path}, lignes {first} à {last}",
   "{provider} could not be asked: {reason}.": "{provider} n’a pas pu être interrogé : {reason}.",
   "{running} running, {waiting} waiting": "{running} en cours, {waiting} en attente",
   "{state} since {time}": "{state} depuis {time}",

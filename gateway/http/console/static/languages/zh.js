@@ -768,7 +768,6 @@ export default {
   "{name}: {last} now, {most} at most": "{name}：当前 {last}，最高 {most}",
   "{number} never delivered, the last {time}: {reason}": "{number} 条从未送达，最近一条 {time}：{reason}",
   "{number}: {tokens} tokens": "{number}：{tokens} 个 token",
-  "{path}, lines {first} to {last}": "{path}，第 {first} 至 {last} 行",
   "{provider} could not be asked: {reason}.": "无法查询 {provider}：{reason}。",
   "{running} running, {waiting} waiting": "{running} 个进行中，{waiting} 个等待",
   "{state} since {time}": "{state}，自 {time}",

@@ -1,39 +1,45 @@
-// The page `#/memory`: search, notes, facts. `#/memory/PATH/FIRST/LAST` opens lines of a note, or a message of a session.
+// The page `#/memory`: search, notes, facts. `#/memory/PATH/FIRST/LAST/QUERY/AGENT` opens lines of a note of an agent, or the
+// message of a session in these lines that has the most words of the query. `session:ID` stands for the agent of a session.
 
 import { fill, h } from "../elements.js";
 import { t } from "../language.js";
 import { FactsView } from "./facts.js";
-import { NotesView } from "./notes.js";
+import { NotesView, formsAt } from "./notes.js";
 import { SearchView } from "./search.js";
 
 const SESSION = /^sessions\/([A-Za-z0-9-]{1,64})\.jsonl$/;
 
 /** Show the memory in an element; returns a function that removes it. */
-export async function mount(element, app, { key: path, rest: [first, last] }) {
+export async function mount(element, app, { key: path, rest: [first, last, query = "", of = ""] }) {
   const session = SESSION.exec(path)?.[1];
-  if (session) return openSession(app, session, first);
+  if (session) return openSession(app, session, first, last, query);
   await app.styles("memory/memory.css");
+  if (of) chosen = of.startsWith(OF_SESSION) ? (await app.api.get(`/api/sessions/${encodeURIComponent(of.slice(OF_SESSION.length))}`)).agent : of;
   let page = null;
   const show = (where) => {
     page?.();
     const api = apiOf(app);
     const tabs = [
-      ["search", t("Search"), () => new SearchView(api)],
+      ["search", t("Search"), () => new SearchView(api, agentOf(app), (key) => app.conversations.nameOf(key))],
       ["notes", t("Notes"), () => new NotesView(api)],
       ["facts", t("Facts"), () => new FactsView(api)],
     ];
     page = new MemoryPage(element, tabs, choice(app, () => show(["search"]))).mounted(where);
   };
-  show(path ? ["notes", path, Number(first) || undefined, Number(last) || undefined] : ["search"]);
+  show(path ? ["notes", path, Number(first) || undefined, Number(last) || undefined, query] : ["search"]);
   return () => page();
 }
 
 const MAIN = "main";
+const OF_SESSION = "session:";
 let chosen = MAIN; // the agent whose memory is shown, as long as this tab is open
 
-/** The API of the chosen agent's memory. */
-function apiOf(app) {
-  const agent = (app.socket.welcome?.agents ?? []).includes(chosen) ? chosen : MAIN;
+function agentOf(app) {
+  return (app.socket.welcome?.agents ?? []).includes(chosen) ? chosen : MAIN;
+}
+
+/** The API of an agent's memory. */
+function apiOf(app, agent = agentOf(app)) {
   if (agent === MAIN) return app.api;
   const named = (path) => `${path}${path.includes("?") ? "&" : "?"}${new URLSearchParams({ agent })}`;
   return Object.assign(Object.create(app.api), { call: (method, path, options) => app.api.call(method, named(path), options) });
@@ -51,10 +57,12 @@ function choice(app, changed) {
   return h("label", { class: "of-agent" }, t("Agent"), select);
 }
 
-/** Go to a message of a session. */
-async function openSession(app, session, seq) {
-  const { key } = await app.api.get(`/api/sessions/${session}`);
-  location.replace(`#/chat/${encodeURIComponent(key)}/${session}/${seq ?? 1}`);
+/** Go to a message of a session; the page of the conversation finds the one with the most words among several. */
+async function openSession(app, session, first = "1", last = first, query = "") {
+  const { key, agent } = await app.api.get(`/api/sessions/${session}`);
+  const words = await formsAt(apiOf(app, agent), `sessions/${session}.jsonl#L${first}-L${last}`, query);
+  const place = [key, session, first === last ? first : `${first}-${last}`, ...(words ? [words] : [])];
+  location.replace(`#/chat/${place.map(encodeURIComponent).join("/")}`);
 }
 
 /** Tabs as in the ARIA pattern: arrows move between them, and each keeps what it shows. */

@@ -6,7 +6,8 @@ import { fill, h, readable } from "../elements.js";
 import { lineChanges } from "./line_changes.js";
 import { sentence, size, when } from "../format.js";
 import { t, tn } from "../language.js";
-import { renderMarkdown } from "../answer/markdown.js";
+import { mark } from "../matches.js";
+import { renderLines } from "../answer/markdown.js";
 
 const CONFLICT = 409;
 const DRAFTS = "exuvia.note.";
@@ -39,10 +40,10 @@ export class NotesView {
     );
   }
 
-  /** Show the view again, perhaps for certain lines of a note. */
-  async shown(path, first, last) {
+  /** Show the view again, perhaps for certain lines of a note, with the words of a query marked in them. */
+  async shown(path, first, last, query) {
     await this.load();
-    if (path) await this.open(path, first, last);
+    if (path) await this.open(path, first, last, query);
   }
 
   async load() {
@@ -78,17 +79,19 @@ export class NotesView {
     return `/api/notes/${path.split("/").map(encodeURIComponent).join("/")}`;
   }
 
-  async open(path, first, last) {
+  async open(path, first, last, query = "") {
+    let words = "";
     try {
       this.note = await this.api.get(this.address(path));
+      if (first) words = await formsAt(this.api, `${path}#L${first}-L${last}`, query);
     } catch (error) {
       fill(this.page, h("p", { role: "alert" }, sentence(error)));
       return;
     }
     const draft = kept(path);
     if (draft && draft.text !== this.note.text) this.edit(draft.text, draft.digest);
-    else this.read(first, last);
-    this.page.scrollIntoView({ block: "nearest" });
+    else this.read(first, last, words);
+    if (!first) this.page.scrollIntoView({ block: "nearest" });
     this.load();
   }
 
@@ -100,9 +103,10 @@ export class NotesView {
     this.edit("", null);
   }
 
-  read(first, last) {
+  read(first, last, words = "") {
     const { path, text, editable } = this.note;
-    const lines = first ? cited(text, first, last) : null;
+    const { element, lines } = renderLines("rendered", text, first, last);
+    const quote = first && !lines.length ? cited(text, first, last) : null; // of a text that is too long to be rendered
     fill(
       this.page,
       h(
@@ -115,10 +119,11 @@ export class NotesView {
           guarded(t("Delete…"), t("Delete this note?"), t("Delete"), () => this.delete()),
         ] : h("p", {}, t("Read-only: this note belongs to the owner, or is not valid UTF-8.")),
       ),
-      lines,
-      text.trim() ? renderMarkdown("rendered", text) : h("p", { class: "rendered nothing" }, t("This note is empty.")),
+      first ? h("p", { class: "status", role: "status" }, linesIn(first, last)) : null,
+      quote,
+      text.trim() ? element : h("p", { class: "rendered nothing" }, t("This note is empty.")),
     );
-    lines?.scrollIntoView({ block: "nearest" });
+    if (first) show(quote ? [quote] : lines, words);
   }
 
   /** Edit a text that was read when the note had this digest; null where there was none. */
@@ -234,11 +239,34 @@ export class NotesView {
   }
 }
 
-/** The lines that a search found. */
+/** Return the forms in which the words of a query occur at a citation; the query itself where nobody can tell. */
+export async function formsAt(api, citation, query) {
+  if (!query) return "";
+  try {
+    return (await api.get(`/api/memory/forms?${new URLSearchParams({ at: citation, q: query })}`)).words.join(" ");
+  } catch {
+    return query;
+  }
+}
+
+function linesIn(first, last) {
+  return first === last ? t("Line {first}", { first }) : t("Lines {first} to {last}", { first, last });
+}
+
+/** The lines that a search found, as they are written. */
 function cited(text, first, last) {
   const lines = text.split("\n").slice(first - 1, last);
-  const where = first === last ? t("Line {first}", { first }) : t("Lines {first} to {last}", { first, last });
-  return h("figure", { class: "cited" }, h("figcaption", {}, where), h("pre", { class: "plain", tabIndex: 0 }, lines.join("\n")));
+  return h("figure", {}, h("pre", { class: "plain", tabIndex: 0 }, lines.join("\n")));
+}
+
+/** Mark these elements and the words in them, and go to the first of these words. */
+function show(elements, words) {
+  for (const element of elements) element.classList.add("cited");
+  const marks = new Set(mark(elements, words));
+  const found = elements.find((element) => [...marks].some((each) => element.contains(each))) ?? elements[0];
+  found.tabIndex = -1;
+  found.focus({ preventScroll: true });
+  found.scrollIntoView({ block: "center" });
 }
 
 /** Removed and added lines. */

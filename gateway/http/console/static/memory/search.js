@@ -10,14 +10,20 @@ const PAUSE = 180;
 /** Characters of a hit that are shown. */
 const LONGEST = 600;
 
+let last = ""; // the last query, which is there again when the person comes back from a hit
+
 export class SearchView {
-  constructor(api) {
+  /** `nameOf(key)` returns the name of a conversation. */
+  constructor(api, agent, nameOf) {
     this.api = api;
+    this.agent = agent;
+    this.nameOf = nameOf;
     this.input = h("input", {
       type: "search",
       id: "memory-query",
       placeholder: t("What did we decide about …"),
       autocomplete: "off",
+      value: last,
       on: { input: () => this.schedule() },
     });
     this.status = h("p", { class: "status", role: "status" });
@@ -36,6 +42,7 @@ export class SearchView {
 
   shown() {
     this.input.focus();
+    if (this.input.value && !this.hits.childElementCount) this.search();
   }
 
   schedule() {
@@ -48,7 +55,7 @@ export class SearchView {
     clearTimeout(this.timer);
     this.asking?.abort();
     const asking = (this.asking = new AbortController());
-    const query = this.input.value.trim();
+    const query = (last = this.input.value.trim());
     try {
       const found = await this.api.get(`/api/memory?${new URLSearchParams({ q: query })}`, { signal: asking.signal });
       if (this.asking === asking) this.show(query, found);
@@ -61,16 +68,19 @@ export class SearchView {
     const what = query ? (found.hits.length ? tn(found.hits.length, "one result", "{count} results") : "") : "";
     this.status.textContent = [what, ...found.remarks].filter(Boolean).join(" · ");
     const best = Math.max(0, ...found.hits.map((hit) => hit.fused));
-    fill(this.hits, found.hits.map((hit) => this.hit(hit, best)));
+    fill(this.hits, found.hits.map((hit) => this.hit(hit, best, query)));
   }
 
-  hit(hit, best) {
-    const href = hit.source === "extra" ? null : placeOf(hit.citation);
-    const place = h(href ? "a" : "span", { class: "citation", href }, readable(hit.citation));
+  hit(hit, best, query) {
+    const href = hit.source === "extra" ? null : placeOf(hit.citation, { query, of: this.agent });
+    const said = hit.source === "sessions"; // in a conversation, which is called by its name
+    const name = said ? this.nameOf(hit.headings[0]) : hit.citation;
+    const place = h(href ? "a" : "span", { class: "citation", href, title: said ? hit.citation : null }, readable(name));
+    const under = said ? hit.day : hit.headings.map(readable).join(" › ");
     return h(
       "li",
       { class: "hit" },
-      h("h2", {}, place, hit.headings.length ? h("span", { class: "headings" }, hit.headings.join(" › ")) : null),
+      h("h2", {}, place, under ? h("span", { class: "headings" }, under) : null),
       h("p", { class: "text", tabIndex: 0 }, marked(hit)),
       score(hit, best),
     );
