@@ -62,7 +62,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     cluster_rounds: int = 3
     """Times that all gateways are restarted one after the other."""
     before: str = ""
-    """The commit of the version before, for the upgrade of a cluster; the one before the tables last changed if empty."""
+    """The commit of the version before, for the upgrade of a cluster; the newest tag if empty, or else the newest commit
+    with earlier tables that works."""
     minutes: int = 0
     """Minutes of the history of a cluster, with messages and faults in proportion; 0 for `cluster_seconds`."""
     cluster_parts: tuple[str, ...] = ()

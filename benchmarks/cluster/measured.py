@@ -14,6 +14,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -30,6 +31,9 @@ from benchmarks.setting import Setting
 KINDS = ("kill", "freeze", "database", "link", "failover", "restart", "door")
 TAKEOVER_BAR, LONGEST_BAR, RECOVERY_BAR = 3.2, 5.0, 3.0
 """Seconds that are required."""
+
+BEFORE = "1cf12864"
+"""The newest commit with the tables of an earlier version whose turns work."""
 
 PROGRESS_SECONDS = 30.0
 """Seconds between two lines about a run."""
@@ -94,7 +98,7 @@ async def history(folder: Path, setting: Setting) -> list[Figure]:
     return [
         *_figures("history", outcome),
         *([figure("cluster", "history: fault → turn resumed elsewhere", "s", taken)] if taken else []),
-        *([figure("cluster", "history: the longest of them", "s", [max(taken)])] if taken else []),
+        *([figure("cluster", f"history: the longest of them ({outcome.slowest[1]})", "s", [max(taken)])] if taken else []),
         *_recoveries(outcome),
     ]
 
@@ -137,16 +141,33 @@ async def rolling(folder: Path, setting: Setting) -> list[Figure]:
 
 async def upgrade(folder: Path, setting: Setting) -> list[Figure]:
     """Start gateways of the version before, and upgrade one after the other under load; the first migrates the tables."""
-    before = setting.before or _git("log", "-1", "--format=%h^", "--", "sessions/postgres/schema.py").decode().strip()
+    before = version_before(ROOT, setting.before)
     root = folder / "before"
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", before))) as archive:
+    with tarfile.open(fileobj=io.BytesIO(_git(ROOT, "archive", before))) as archive:
         archive.extractall(root, filter="data")
     outcome = await _run(folder, setting, _trial("upgrade", 1, UPGRADE_SECONDS), root)
     return _restart_figures(f"upgrade from {before}", outcome)
 
 
-def _git(*arguments: str) -> bytes:
-    return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True).stdout
+def version_before(repository: Path, commit: str = "") -> str:
+    """Return the version that an upgrade begins with: a commit, else the newest tag, else the last commit before the tables
+    of this version that works.
+
+    Raises:
+        LookupError: The repository does not have it, as a shallow copy does not.
+    """
+    with suppress(subprocess.CalledProcessError):
+        commit = commit or _git(repository, "describe", "--tags", "--abbrev=0").decode().strip()
+    commit = commit or BEFORE
+    try:
+        _git(repository, "rev-parse", "--verify", f"{commit}^{{commit}}")
+    except subprocess.CalledProcessError:
+        raise LookupError(f"The repository has no commit {commit}: fetch its history, or name one with --before.") from None
+    return commit
+
+
+def _git(repository: Path, *arguments: str) -> bytes:
+    return subprocess.run(["git", "-C", str(repository), *arguments], check=True, capture_output=True).stdout
 
 
 def _restart_figures(part: str, outcome: Outcome) -> list[Figure]:

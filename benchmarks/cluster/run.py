@@ -60,7 +60,7 @@ class Plan:
 @dataclass(kw_only=True)
 class Outcome:
     """The findings and figures of a run. `takeovers` are the seconds from a fault to the resumption of each turn that was
-    running, `recoveries` those from a promotion to the next answer. `refused` counts the codes of errors, `closed` the
+    running, `slowest` the most of them with the fault, `recoveries` those from a promotion to the next answer. `refused` counts the codes of errors, `closed` the
     reasons for which connections ended, `unreached` those for which none came about. `deaths` are the
     incarnations that ended, `late` counts what one wrote when it was dead, by store and kind."""
 
@@ -71,6 +71,7 @@ class Outcome:
     messages: int
     seconds: float
     takeovers: list[float] = field(default_factory=list)
+    slowest: tuple[float, str] = (0.0, "none")
     recoveries: list[float] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -195,7 +196,10 @@ class Run:
         ]
         for fault, upto in zip(self.faults.made, [*(each.at for each in self.faults.made[1:]), math.inf], strict=True):
             if fault.kind in ("kill", "freeze", "link"):
-                outcome.takeovers += [at - fault.at for at in resumed if fault.at < at < upto]
+                taken = [at - fault.at for at in resumed if fault.at < at < upto]
+                outcome.takeovers += taken
+                lasted = f"{fault.kind} of {fault.of}, {fault.ended - fault.began:.1f} s"
+                outcome.slowest = max([outcome.slowest, *((seconds, lasted) for seconds in taken)])
             elif fault.kind == "failover":
                 with suppress(ValueError):
                     outcome.recoveries.append(min(at for at in answers if at > fault.promoted) - fault.promoted)

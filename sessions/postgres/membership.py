@@ -17,6 +17,7 @@ from types import TracebackType
 
 import msgspec
 import psycopg
+import structlog
 
 from sessions.events.errors import StorageFailed
 from sessions.postgres.connections import Connection, Database
@@ -33,6 +34,8 @@ GRACE_SECONDS = 5.0
 
 CONTACT_SECONDS = 1.5
 """Seconds without a beat of our own after which the contact counts as interrupted."""
+
+log = structlog.get_logger("exuvia.cluster")
 
 FENCE = "(SELECT id FROM gateway WHERE id = ANY(%(gateways)s) AND NOT dead FOR KEY SHARE)"
 """A subquery with those of the incarnations that may write. It holds their rows until the end of the transaction: a death
@@ -200,8 +203,10 @@ class Membership:
         while not self._ending.wait(BEAT_SECONDS):
             try:
                 identity = self._round(identity)
-            except (StorageFailed, psycopg.Error):
+            except (StorageFailed, psycopg.Error) as error:
                 self._close()
+                if not self._had_failed:
+                    log.warning("database_contact_lost", gateway=identity, reason=str(error).partition("\n")[0])
                 self._had_failed = True
 
     def _round(self, identity: str) -> str:
@@ -224,6 +229,7 @@ class Membership:
         """Note a beat of our own. After an interruption, watching begins anew: with more patience if the database was away,
         and without if only this process stood still."""
         if self._had_failed:
+            log.warning("database_contact_regained", seconds=round(now - self._contact, 2))
             self._had_failed, self._grace_until = False, now + DEAD_SECONDS + GRACE_SECONDS
         if now - self._contact > CONTACT_SECONDS:
             self._watched.clear()
@@ -246,12 +252,14 @@ class Membership:
             connection.execute("SELECT set_config('synchronous_commit', 'on', true)")
             died, freed = connection.execute(_DIE, given).fetchone() or (0, 0)
         if died:
+            log.warning("gateway_declared_dead", gateway=other, conversations=freed)
             self.declared += 1
             alive = frozenset(self._watched.keys() - {other})
             self._loop.call_soon_threadsafe(self._note_others, alive, freed > 0)
 
     def _rejoin(self) -> str:
         """Drop all claims of an incarnation that was declared dead, and begin the next one."""
+        log.warning("declared_dead_by_others", gateway=self.id)
         dropped = threading.Event()
 
         def drop() -> None:
