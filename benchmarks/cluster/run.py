@@ -60,9 +60,10 @@ class Plan:
 @dataclass(kw_only=True)
 class Outcome:
     """The findings and figures of a run. `takeovers` are the seconds from a fault to the resumption of each turn that was
-    running, `slowest` the most of them with the fault, `recoveries` those from a promotion to the next answer. `refused` counts the codes of errors, `closed` the
-    reasons for which connections ended, `unreached` those for which none came about. `deaths` are the
-    incarnations that ended, `late` counts what one wrote when it was dead, by store and kind."""
+    running, `slowest` the most of them with the fault, `recoveries` those from a promotion to the next answer.
+    `refused` counts the codes of errors, `closed` the reasons for which connections ended, `unreached` those for
+    which none came about. `deaths` are the incarnations that ended, `late` counts what one wrote when it was dead, by
+    store and kind."""
 
     findings: list[str]
     logs: list[SessionLog]
