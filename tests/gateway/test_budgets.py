@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
+import shutil
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +30,7 @@ from sessions.store.cluster import Cluster
 from tests.attacks.test_identity import ANA
 from tests.gateway.gateways import TOKEN, Client, Frame, gateway
 from tests.gateway.test_spending import ledger, priced
+from tests.waiting import until
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)  # a Wednesday
 PRICE = Price(input=1.0, cached=1.0, output=1.0, currency="USD")
@@ -193,6 +195,24 @@ class _Others:
 
     def is_gone(self, gateway: str) -> bool:
         return gateway == self.gone
+
+
+async def test_a_request_that_a_crash_interrupts_is_charged_once_without_a_budget_too(tmp_path: Path) -> None:
+    clock, after = ManualClock(NOON), tmp_path / "after"
+    async with account(tmp_path, clock) as spending:
+        used(await spending.begin(asked()))
+        (await spending.begin(asked())).end(None)
+        await spending.begin(asked("ben", tokens=70, output=5))
+        await until(lambda: len(ledger(tmp_path)) == 5)
+        shutil.copytree(tmp_path, after, ignore=shutil.ignore_patterns("after"))  # what a crash would leave behind
+    for _ in range(2):
+        async with account(after, clock) as spending:
+            assert not (await spending.ledger.sums()).open
+    charged = [line for line in ledger(after) if line["kind"] == "request_charged"]
+    assert [(line["person"], line["micros"], line.get("estimated", False)) for line in charged] == [
+        ("ana", 100, False),
+        ("ben", 75, True),
+    ]
 
 
 async def test_what_a_gateway_that_is_gone_has_reserved_is_charged_at_the_next_request_until_it_says_what_it_was(

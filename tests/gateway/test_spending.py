@@ -50,6 +50,11 @@ def ledger(home: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in sorted(home.glob("spending-*.jsonl")) for line in path.read_bytes().splitlines()]
 
 
+def charges(home: Path) -> list[dict[str, Any]]:
+    """The charges in all ledgers of a home."""
+    return [line for line in ledger(home) if line["kind"] == "request_charged"]
+
+
 def exact(line: dict[str, Any]) -> int:
     """The cost of a line in millionths, computed without our code: each rate is for a million tokens."""
     used, rate = line["usage"], line["rate"]
@@ -59,8 +64,8 @@ def exact(line: dict[str, Any]) -> int:
 
 
 async def ledger_has(home: Path, count: int) -> list[dict[str, Any]]:
-    await until(lambda: len(ledger(home)) >= count)
-    return ledger(home)
+    await until(lambda: len(charges(home)) >= count)
+    return charges(home)
 
 
 async def test_every_request_of_every_purpose_is_charged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,10 +87,10 @@ async def test_every_request_of_every_purpose_is_charged_once(tmp_path: Path, mo
             body = {"model": "openai:gpt-test", "messages": [{"role": "user", "content": "hi"}]}
             async with g.http.post(f"{g.url}/v1/chat/completions", json=body, headers=bearer()) as response:
                 assert response.status == 200
-            await until(lambda: len(ledger(home)) == len(server.requests))
+            await until(lambda: len(charges(home)) == len(server.requests))
             shown = await client.command("/usage")
             assert (await get_usage(g))["total"]["micros"] > 0
-        lines = ledger(home)
+        lines = charges(home)
     assert {line["purpose"] for line in lines} >= {
         "answer",
         "flush",
@@ -165,7 +170,7 @@ async def test_deleting_a_conversation_leaves_what_it_cost(tmp_path: Path) -> No
     async with gateway(tmp_path, file=ECHO) as g:
         client = await g.connect()
         await client.chat("a long enough message to cost something", session="other")
-        before = ledger(tmp_path) or await ledger_has(tmp_path, 1)
+        before = charges(tmp_path) or await ledger_has(tmp_path, 1)
         await client.command("/delete other")
         await client.chat("hi")
         after = await ledger_has(tmp_path, 2)
@@ -263,7 +268,7 @@ async def test_dollars_are_converted_where_a_rate_is_configured(tmp_path: Path) 
             dollars = Price(input=4.0, cached=2.0, output=8.0, currency="USD", at="2026-10-27")
             charge = await spending.begin(ModelRequest(session="s", purpose="answer", model="a:b", price=dollars))
             assert charge.settle(Usage(input=100, cached=50, output=10), Usage) == 190
-    (line,) = ledger(tmp_path)
+    (line,) = charges(tmp_path)
     assert (line["currency"], line["rate"]["at"]) == ("EUR", "2026-10-27")
 
 

@@ -209,42 +209,49 @@ class Spending:
             rate=self._rate(request.price),
             currency=self.currency,
         )
-        limits = limits_of(config, payer, self.ledger.now(), zones)
+        limits, begun = limits_of(config, payer, self.ledger.now(), zones), False
         try:
             await self.ledger.ready()
+            reserved = self._reservation(template, request)
             if limits:
-                await self._reserve(template, limits, request)
+                await self._reserve(reserved, limits)
+            elif reserved.micros and not self.ledger.shared:
+                begun = True
+                self.ledger.append(reserved)  # what a crash interrupts is charged at the next start
         except (SessionsError, InvalidLine) as error:
             log.error("ledger_unusable", reason=str(error))
             if limits:
                 raise BudgetUnknown(f"A budget limits this request, and what was spent is not known: {error}") from error
-        return Charge(self, template, payer, limits, reserved=bool(limits))
+        return Charge(self, template, payer, limits, reserved=bool(limits) or begun)
 
-    async def _reserve(self, template: RequestCharged, limits: list[Limit], request: ModelRequest) -> None:
+    def _reservation(self, template: RequestCharged, request: ModelRequest) -> RequestReserved:
+        """Return the reservation of the most that a request may cost."""
+        most = Usage(input=request.tokens() if template.rate else 0, output=request.output)
+        worst = micros_of(template.rate, most) if template.rate else 0
+        known: dict[str, Any] = {"usage": most, "micros": worst, "gateway": self.ledger.gateway}
+        names = set(RequestReserved.__struct_fields__) - known.keys()
+        return RequestReserved(**{name: getattr(template, name) for name in names}, **known)
+
+    async def _reserve(self, reserved: RequestReserved, limits: list[Limit]) -> None:
         """Reserve the most that a request may cost, durably: a crash must not forget it.
 
         Raises:
             BudgetSpent: It does not fit.
         """
-        most = Usage(input=request.tokens() if template.rate else 0, output=request.output)
-        worst = micros_of(template.rate, most) if template.rate else 0
-        known: dict[str, Any] = {"usage": most, "micros": worst, "gateway": self.ledger.gateway}
-        names = set(RequestReserved.__struct_fields__) - known.keys()
-        reserved = RequestReserved(**{name: getattr(template, name) for name in names}, **known)
         try:
             async with self.ledger.writing() as writer:
                 # No await up to the append: another request must not take the same room.
-                check_limits(limits, writer.state, self.currency, worst)
+                check_limits(limits, writer.state, self.currency, reserved.micros)
                 seq = writer.append(reserved, urgent=True)
                 if self.ledger.shared:
-                    for warned in self._warnings(writer.state, limits, request.session):
+                    for warned in self._warnings(writer.state, limits, reserved.session):
                         seq = writer.append(warned)
                     await writer.until_durable(seq)
             await writer.until_durable(seq)
         except RequestRefused:
             raise
         except BaseException:
-            self.ledger.append(RequestReleased(request=template.request))
+            self.ledger.append(RequestReleased(request=reserved.request))
             raise
 
     def _warnings(self, sums: Sums, limits: list[Limit], session: str) -> list[BudgetWarned]:

@@ -66,7 +66,7 @@ class RequestCharged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class RequestReserved(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="request_reserved"
 ):
-    """A request that budgets limit is about to be sent, and costs `micros` at most. The fields are those of
+    """A request is about to be sent, and costs `micros` at most. The fields are those of
     `request_charged`; `usage` is the most that it may use. `gateway` is the incarnation of the gateway that sends it, empty
     if there are no others."""
 
