@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,14 +36,29 @@ def scenarios(suite: tuple[str, ...]) -> dict[str, list[str]]:
     return {version: [name for name, versions in found if version in versions.split(",")] for version in VERSIONS}
 
 
-async def run_scenario(suite: tuple[str, ...], folder: Path, name: str, version: str) -> str:
+@pytest.fixture(scope="module")
+def clients() -> Iterator[str]:
+    """The socket of the process that forks a client for each scenario."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "tests.mcp.conformance_client", f"{folder}/socket"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, start_new_session=True) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"ready\n"
+                yield command[-1]
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+async def run_scenario(suite: tuple[str, ...], clients: str, folder: Path, name: str, version: str) -> str:
     """Run a scenario; return "" if it passed, else its output."""
-    client = f"{sys.executable} -m tests.mcp.conformance_client"
+    client = f"{sys.executable} -S -E {ROOT}/tests/mcp/conformance_command.py {clients}"
     arguments = ["client", "--command", client, "--scenario", name, "--spec-version", version]
     process = await asyncio.create_subprocess_exec(
         *(*suite, *arguments, "--timeout", str(SECONDS * 1000), "--output-dir", str(folder)),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "NODE_COMPILE_CACHE": f"{Path(clients).parent}/compiled"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -52,7 +69,7 @@ async def run_scenario(suite: tuple[str, ...], folder: Path, name: str, version:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_client_passes_the_conformance_suite(
-    tmp_path: Path, npm_program: Callable[[str], tuple[str, ...]], version: str
+    tmp_path: Path, npm_program: Callable[[str], tuple[str, ...]], clients: str, version: str
 ) -> None:
     suite = npm_program("conformance")
     names = scenarios(suite)[version]
@@ -61,7 +78,7 @@ async def test_the_client_passes_the_conformance_suite(
 
     async def run(name: str) -> str:
         async with room:
-            return await run_scenario(suite, tmp_path, name, version)
+            return await run_scenario(suite, clients, tmp_path, name, version)
 
     failures = await asyncio.gather(*(run(name) for name in names if name != ALONE))
     if ALONE in names:
