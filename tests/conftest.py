@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import stat
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from plugins.support import secrets
 from tests.stalls import Stalls
+from tests.waiting import DEADLINE
 
 LONGEST = (
     "mcp/test_conformance.py",
@@ -78,6 +80,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_finish() -> None:
+    """Give what the kits for plugins check as much time as everything else, once they are imported with their assertions
+    rewritten."""
+    kits = [sys.modules.get(f"plugins.testing.{name}") for name in ("checks", "channel_checks")]
+    for kit, limit in zip(kits, ("SECONDS", "PATIENCE"), strict=True):
+        if kit is not None:
+            setattr(kit, limit, DEADLINE)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,19 @@ def checks_of(kit: type) -> set[str]:
     return {name for name in dir(kit) if name.startswith("test_")}
 
 
-def bites(kit: type, check: str, sound: Mapping[str, Any], broken: Mapping[str, Any], folder: Path) -> None:
+def bites(
+    kit: type,
+    check: str,
+    sound: Mapping[str, Any],
+    broken: Mapping[str, Any],
+    folder: Path,
+    *,
+    hurry: Callable[[], object] = lambda: None,
+) -> None:
     """Assert that a check passes with the sound thing, fails with the broken one, and then says how to mend it. Both are
-    what the class's attributes are set to."""
+    what the class's attributes are set to; `hurry` is called between them, since the broken one may not end by itself."""
     assert _failure(type("Sound", (kit,), dict(sound))(), check, folder / "sound") == ""
+    hurry()
     told = _failure(type("Broken", (kit,), dict(broken))(), check, folder / "broken")
     assert told, f"{check} finds nothing wrong with {broken}"
     assert told.endswith(f"How to fix it:\n{inspect.cleandoc(str(getattr(kit, check).__doc__))}")

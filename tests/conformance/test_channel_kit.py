@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -294,5 +295,5 @@ def test_every_check_has_a_channel_that_fails_it() -> None:
 def test_a_broken_channel_fails_the_check_for_it_and_a_correct_one_does_not(
     check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kit, "PATIENCE", 1.0)
-    bites(Case, check, {"channel": Lines}, {"channel": BROKEN[check]}, tmp_path)
+    hurry = partial(monkeypatch.setattr, kit, "PATIENCE", 1.0)
+    bites(Case, check, {"channel": Lines}, {"channel": BROKEN[check]}, tmp_path, hurry=hurry)

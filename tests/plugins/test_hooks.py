@@ -222,7 +222,7 @@ def test_ctrl_c_while_a_hook_runs_is_the_persons_and_passes() -> None:
 
 
 def test_a_hook_that_never_says_what_it_offers_is_named_and_the_others_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "SECONDS", 0.05)
+    monkeypatch.setattr(registry, "SECONDS", 1.5)
     hang, hooks = threading.Event(), Hooks()
 
     class Sleeper:
@@ -240,7 +240,7 @@ def test_a_hook_that_never_says_what_it_offers_is_named_and_the_others_are_taken
 
     assert hooks.commands() == {"ping": Ping}
     assert only_sentence(hooks) == (
-        "Part of the plugin 'sleeper' (register_tools) is not used: it did not return within 0.05 seconds."
+        "Part of the plugin 'sleeper' (register_tools) is not used: it did not return within 1.5 seconds."
     )
 
 
