@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.pictures import png
 from tests.servers.telegram_rules import Json
@@ -24,9 +25,12 @@ REQUIRED = "EXUVIA_TESTS_TELEGRAM_CLIENTS"
 ANA, GROUP = 11, -1000000000044
 
 
-@pytest.fixture(params=["ptb", "aiogram"])
-async def telegram(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[TelegramServer]:
-    """The fake, with a bot that is written with a client."""
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["ptb", "aiogram"])
+async def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TelegramServer]:
+    """The fake, with a bot that is written with a client. Its start takes two seconds of processor time."""
     if not PYTHON.exists():
         if os.environ.get(REQUIRED):
             pytest.fail(f"{PYTHON} is not installed, and {REQUIRED} is set")
@@ -35,16 +39,26 @@ async def telegram(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         server.user(ANA, "Ana", username="ana")
         server.group(GROUP, "Kitchen", forum=True)
         command = [str(PYTHON), str(CLIENTS / f"with_{request.param}.py"), server.url, server.token]
-        with (tmp_path / "output").open("wb") as output:
+        written = tmp_path_factory.mktemp(request.param) / "output"
+        with written.open("wb") as output:
             client = await asyncio.create_subprocess_exec(*command, stdout=output, stderr=subprocess.STDOUT)
         try:
             await until(lambda: server.called("getUpdates") or client.returncode is not None)
-            assert client.returncode is None, (tmp_path / "output").read_text()
+            assert client.returncode is None, written.read_text()
             yield server
         finally:
             client.kill()
             await client.wait()
-            print((tmp_path / "output").read_text())  # noqa: T201 - shown where the test fails
+            print(written.read_text())  # noqa: T201 - shown where the last test fails
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def telegram(running: TelegramServer) -> TelegramServer:
+    """The same, with nothing that an earlier test left."""
+    await until(lambda: running.unconfirmed() == 0)
+    running.posts.clear()
+    running.actions.clear()
+    return running
 
 
 async def post(server: TelegramServer, number: int = 0) -> Json:
