@@ -59,7 +59,7 @@ from sessions.events.events import (
     TurnStarted,
     UnknownEvent,
 )
-from sessions.events.handed_messages import child_of
+from sessions.events.handed_messages import HEARTBEAT, child_of
 from sessions.events.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
 from sessions.events.tokens import TokenFeatures, message_features
 from sessions.state.compaction_cycle import CompactionCut, abandoned, appended, began, closed, compacted, flushed
@@ -124,9 +124,11 @@ def _changes(  # noqa: PLR0911, PLR0912, PLR0915 - one arm for each kind
         case MessageReceived():
             waiting = tuple(w for w in t.waiting if not (event.edits and event.edits in (w.message.id, w.message.edits)))
             received = WaitingMessage(seq=recorded.seq, message=event)
-            said = "" if child_of(event) else event.text
+            is_beat = event.client == HEARTBEAT  # one with nothing to say leaves the conversation's place in lists
+            said = "" if child_of(event) or is_beat else event.text
             named = {"channel": t.channel or event.channel, "beginning": t.beginning or _beginning(said)}
-            return {"waiting": (*waiting, received), "used": recorded.at, **named}
+            used = t.used or t.opened_at if is_beat else recorded.at
+            return {"waiting": (*waiting, received), "used": used, **named}
         case MessageImported():
             message = UserMessage(text=event.text, attachments=event.attachments)
             return {**_imported(t, recorded, message), "beginning": t.beginning or _beginning(event.text)}

@@ -137,6 +137,7 @@ async def test_an_empty_answer_leaves_the_view_and_its_cost_is_shown(tmp_path: P
     async with gateway(tmp_path, script=script, settings=configured, file=prices) as running:
         client = await running.connect()
         await client.chat("Hi.")
+        (asked,) = [event for _, event in client.events() if event["kind"] == "turn_ended"]
         beat = await client.until(lambda f: f["type"] == "event" and f["event"].get("client") == "heartbeat")
         assert "- Is the door shut?" in beat["event"]["text"]
         assert "HEARTBEAT_OK" in beat["event"]["text"]
@@ -145,6 +146,7 @@ async def test_an_empty_answer_leaves_the_view_and_its_cost_is_shown(tmp_path: P
         await client.say("sessions", id="l")
         (row,) = (await client.until_type("sessions", id="l"))["sessions"]
         assert row["replied"] < ended["seq"], "nothing new for the person"
+        assert row["used"] == asked["at"], "it keeps its place in lists"
         assert await client.chat("Well?") == ""  # the script counts the answers in the view: its second line comes again
         sent = [event for _, event in client.events() if event["kind"] == "request_sent"]
         assert [event["messages"] for event in sent] == [1, 3, 3]

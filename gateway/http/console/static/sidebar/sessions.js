@@ -88,7 +88,8 @@ export class Sessions extends EventTarget {
     if (row?.session_id !== session_id) return void this.refresh(); // it is new
     if (event.seq <= row.head) return; // it was listed
     row.head = event.seq;
-    if (/^(message_received|turn_ended|command_answered)$/.test(event.kind)) delete row.used;
+    const silent = event.client === "heartbeat" || event.dropped; // a heartbeat with nothing to say leaves the row's place
+    if (/^(message_received|turn_ended|command_answered)$/.test(event.kind) && !silent) delete row.used;
     else row.used ??= row.at;
     if (event.kind === "session_titled") row.title = event.title ?? "";
     row.at = event.at;
