@@ -132,6 +132,9 @@ class AgentSettings(Settings):
             self._current, self._made_of = self._view(config), config
         return self._current
 
+    def role_of(self, person: str) -> Role:
+        return self._settings.role_of(person)
+
     def knows(self, person: str) -> bool:
         return self._settings.knows(person)
 
