@@ -252,7 +252,7 @@ async def test_a_connection_is_replaced_before_it_ends(stage: Stage) -> None:
     async with deadline():
         await until(lambda: len(calls(slack, "users.conversations")) == 4)
         await slack.disconnect("warning", grace=0.5)
-        await until(lambda: slack.opened == 2)
+        await until(lambda: slack.opened >= 2)
     assert len(slack.connections) == 2
     assert listed <= 4
     await slack.say("U1", "D1", "one")
@@ -420,7 +420,7 @@ async def test_a_connection_without_pongs_is_replaced(
     slack.pongs = False
     async with staged(slack, tmp_path):
         slack.pongs = True
-        await until(lambda: slack.opened == 2)
+        await until(lambda: slack.opened >= 2)
 
 
 async def test_socket_mode_turned_off_is_reported_until_it_is_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ async def chromium(*arguments: str) -> AsyncIterator[Browser]:
     async with async_playwright() as play:
         # Root may start Chromium only without its sandbox; what it loads here is our own.
         browser = await play.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage", *arguments]
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage", *arguments], timeout=PATIENCE
         )
         try:
             yield browser

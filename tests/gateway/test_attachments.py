@@ -410,8 +410,8 @@ async def test_a_failing_disk_is_reported_and_nothing_is_accepted(tmp_path: Path
 async def test_the_running_gateway_removes_uploads_that_no_message_refers_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploads, "SWEEP_SECONDS", 0.02)
-    monkeypatch.setattr(uploads, "ORPHAN_SECONDS", 0.3)
+    monkeypatch.setattr(uploads, "SWEEP_SECONDS", 0.1)
+    monkeypatch.setattr(uploads, "ORPHAN_SECONDS", 3.0)
     async with gateway(tmp_path) as g:
         client = await g.connect()
         await attach(client, data(b"named"))

@@ -53,7 +53,7 @@ async def test_a_provider_whose_choice_raises_fails_the_turn_and_not_the_convers
     model.default_model = broken  # type: ignore[method-assign]
     task = asyncio.create_task(stage.conversation.run())
     stage.hear("hi")
-    await asyncio.wait([task], timeout=1)
+    await until(lambda: task.done() or stage.told(TurnEnded))
     try:
         assert not task.done(), task.exception()
         assert [e.outcome for e in stage.told(TurnEnded)] == ["failed"]
