@@ -40,14 +40,13 @@ def script(turns: int) -> list[dict[str, Any]]:
 
 
 PATIENCE = 1.5
-"""How much longer than planned a run may take, on a busy machine."""
+"""How many times as long as planned a run may take, unless its plan says otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """The size of a run. Faults are spread evenly over `seconds`, in which `messages` are sent by `persons`; two persons
-    share a key. `kinds` are the kinds of faults, in turn. After one and a half times
-    the seconds nothing more is sent."""
+    share a key. `kinds` are the kinds of faults, in turn. After `patience` times the seconds nothing more is sent."""
 
     messages: int
     seconds: float
@@ -55,6 +54,7 @@ class Plan:
     faults: int
     kinds: Sequence[str]
     seed: int = 1
+    patience: float = PATIENCE
 
 
 @dataclass(kw_only=True)
@@ -119,7 +119,7 @@ class Run:
         """Run the plan, stop the gateways, and check what is left."""
         await asyncio.to_thread(prepare, self._cluster.url)
         begun = time.monotonic()
-        self._ends = begun + self._plan.seconds * PATIENCE
+        self._ends = begun + self._plan.seconds * self._plan.patience
         watching = [asyncio.create_task(watcher.watch()) for watcher in self._watchers]
         try:
             async with asyncio.TaskGroup() as group:
