@@ -74,6 +74,9 @@ DISCOVERY_SECONDS = 2.0
 SERVER_SECONDS = 10.0
 """The longest time that interrupted turns wait for MCP servers."""
 
+RESUME_SECONDS = 0.5
+"""Seconds before unfinished sessions are looked for again, if the storage did not answer."""
+
 LOST_SECONDS = 3.0
 """Seconds without contact with the database of a cluster after which this gateway is not ready."""
 
@@ -141,6 +144,17 @@ async def _run(
     if daemon.has_third_party_plugins:
         exit_within(code)
     return code
+
+
+async def resume_sessions(switchboard: Switchboard) -> None:
+    """Open the sessions that the last stop left unfinished. A database that does not answer is asked again: what starts
+    after this must not depend on its first answer."""
+    while True:
+        try:
+            return await switchboard.resume_all()
+        except StorageFailed as error:
+            log.error("sessions_not_resumed", reason=sentence_of(error))
+            await asyncio.sleep(RESUME_SECONDS)
 
 
 def _collect_garbage() -> None:
@@ -267,8 +281,11 @@ class Daemon:
         """Return what applies the rules of retention, if there are any."""
         if not (rules := self.config.retention.rules):
             return []
-        people = [OWNER, *self.config.people]
-        return [Retention(gateway.switchboard, rules, lambda: people, self.context.clock)]
+
+        def people() -> list[str]:
+            return list(dict.fromkeys((OWNER, *self.config.people, *self._added.people)))
+
+        return [Retention(gateway.switchboard, rules, people, self.context.clock)]
 
     async def _resume(self, gateway: Application) -> None:
         """Open the sessions that the last stop left unfinished, after the MCP servers had time to connect: interrupted turns
@@ -278,7 +295,7 @@ class Daemon:
             async with asyncio.timeout(SERVER_SECONDS):
                 await gateway.plugins.mcp.settled()
         await gateway.switchboard.resume_erasures()
-        await gateway.switchboard.resume_all()
+        await resume_sessions(gateway.switchboard)
         await gateway.switchboard.resume_deletions()
         await gateway.persons.resume()
         gateway.scheduler.start()

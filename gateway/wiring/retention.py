@@ -83,11 +83,15 @@ class Retention:
         """Apply the rules now and every hour."""
         while self._rules:
             for person in self._people():
-                await self.apply(person)
+                try:
+                    await self.apply(person)
+                except SessionsError as error:  # the others, and the next hour, have their turn
+                    log.warning("retention_not_applied", reason=sentence_of(error))
             await asyncio.sleep(EVERY_SECONDS)
 
     async def apply(self, person: str) -> None:
-        """Archive and delete what is due of a person; what is in use is left for the next time."""
+        """Archive and delete what is due of a person; what is in use is left for the next time. Raises SessionsError if the
+        person's conversations cannot be listed."""
         rows = await self._switchboard.sessions(person)
         kept = [KeptConversation(person=row.person, key=row.key, used=row.used or row.at) for row in rows]
         for due in due_conversations(self._rules, kept, self._clock.now()):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gateway.auth.people_log import PersonChanged
 from gateway.config.keys import RetentionRule, load_config
 from gateway.config.validation import Seconds
+from gateway.support.clock import SystemClock
 from gateway.support.errors import ConfigRefused
-from gateway.wiring.retention import KeptConversation, due_conversations
-from sessions.events.codec import FIRST, encode
+from gateway.wiring.daemon import resume_sessions
+from gateway.wiring.retention import KeptConversation, Retention, due_conversations
+from sessions.events.codec import FIRST, encode, encode_line
+from sessions.events.errors import StorageFailed
 from sessions.events.events import CommandAnswered, Event, Recorded, SettingChanged
 from tests.gateway.gateways import gateway
 from tests.gateway.test_backups import exuvia
@@ -61,6 +67,37 @@ def write_old(journal: Path, events: Sequence[Event]) -> None:
             file.write(line)
 
 
+class Unreadable:
+    """Conversations of which those of `ana` cannot be listed."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.resumed = 0
+
+    async def sessions(self, person: str) -> list[Any]:
+        self.asked.append(person)
+        if person == "ana":
+            raise StorageFailed("The database does not answer.")
+        return []
+
+    async def resume_all(self) -> None:
+        self.resumed += 1
+        if self.resumed < 3:
+            raise StorageFailed("The database does not answer.")
+
+
+async def test_a_database_that_does_not_answer_ends_neither_the_rules_nor_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.wiring.retention.EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("gateway.wiring.daemon.RESUME_SECONDS", 0.0)
+    unreadable: Any = Unreadable()
+    rules = (RetentionRule(session="*", older_than=Seconds(DAY), action="delete"),)
+    running = asyncio.create_task(Retention(unreadable, rules, lambda: ["ana", "ben"], SystemClock()).run())
+    await until(lambda: unreadable.asked[:4] == ["ana", "ben", "ana", "ben"])
+    running.cancel()
+    await resume_sessions(unreadable)
+    assert unreadable.resumed == 3
+
+
 RULES = """
 [retention]
 rules = [
@@ -77,16 +114,28 @@ async def test_a_running_gateway_applies_the_rules_and_the_command_only_lists(tm
         pinned = [SettingChanged(name="pinned", value="true", by="owner")] if key == "scratch-2" else []
         answered = CommandAnswered(answers=2, answer="owner", failed=False)
         write_old(home / f"sessions/{session}.jsonl", [opened(session, key), said("/whoami"), answered, *pinned])
+    of_ana = "20201120-090009-aaaaaa"
+    events: list[Event] = [
+        opened(of_ana, "scratch-9", person="ana"),
+        said("/whoami"),
+        CommandAnswered(answers=2, answer="x", failed=False),
+    ]
+    write_old(home / f"sessions/{of_ana}.jsonl", events)
+    added = PersonChanged(person="ana", act="added", by="owner", name="Ana", token="0" * 64)
+    line, _ = encode_line(1, "2020-11-20T09:00:00.000Z", None, added, FIRST)
+    (home / "people.jsonl").write_bytes(line)
     (home / "config.toml").write_text(RULES)
     listed = exuvia("sessions", "retention", "--home", home, "--json")
     assert listed.returncode == 0, listed.stderr
     assert [(each["key"], each["action"]) for each in json.loads(listed.stdout)] == [
         ("main", "archive"),
         ("scratch-1", "delete"),
+        ("scratch-9", "delete"),
     ]
     async with gateway(home, file='[agent]\nmodel = "scripted:echo"\n' + RULES) as running:
         client = await running.connect()
         await until(lambda: not (home / f"sessions/{ids['scratch-1']}.jsonl").exists())
+        await until(lambda: not (home / f"sessions/{of_ana}.jsonl").exists())
         await until(lambda: b"session_archived" in (home / f"sessions/{ids['main']}.jsonl").read_bytes())
         await client.chat("still there?", session="other")
     assert (home / f"sessions/{ids['scratch-2']}.jsonl").exists()
