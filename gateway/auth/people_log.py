@@ -101,10 +101,11 @@ class TrailEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredPeople(msgspec.Struct, frozen=True, kw_only=True):
-    """The people of the log by id, and the newest entries of the trail, oldest first."""
+    """The people of the log by id, the newest entries of the trail, oldest first, and the ids of all who were removed."""
 
     people: Mapping[str, StoredPerson] = {}
     trail: tuple[TrailEntry, ...] = ()
+    removed: frozenset[str] = frozenset()
 
 
 class PeopleLog:
@@ -174,19 +175,20 @@ class PeopleLog:
             PeopleUnusable: The log cannot be used.
         """
         token = secrets.token_urlsafe(32)
-        self._check_new(person, name, await self.stored(), taken)
-        await self._change(PersonChanged(person=person, act="added", by=by, name=name, role=role, token=sha256_of(token)))
+        _check_new(person, name, await self.stored(), taken)  # a refusal creates no log
+        added = PersonChanged(person=person, act="added", by=by, name=name, role=role, token=sha256_of(token))
+        await self._change(added, lambda stored: _check_new(person, name, stored, taken))
         return token
 
     async def invite(self, person: str, *, name: str, role: Role, by: str, taken: Mapping[str, object]) -> str:
         """Add a person without a token, and return the secret of an invitation, which works once. Raises as `add` does."""
         secret = secrets.token_urlsafe(24)
-        self._check_new(person, name, await self.stored(), taken)
+        _check_new(person, name, await self.stored(), taken)
         expires = stamp(self._now() + INVITED)
         event = PersonChanged(
             person=person, act="invited", by=by, name=name, role=role, invitation=sha256_of(secret), expires=expires
         )
-        await self._change(event)
+        await self._change(event, lambda stored: _check_new(person, name, stored, taken))
         return secret
 
     async def join(self, secret: str, name: str) -> tuple[str, str]:
@@ -207,7 +209,7 @@ class PeopleLog:
         _check_name(name)
         token = secrets.token_urlsafe(32)
         event = PersonChanged(person=invited.id, act="joined", by=invited.id, name=name, token=sha256_of(token))
-        await self._change(event, only_if=digest)
+        await self._change(event, lambda stored: _check_unused(stored, digest))
         return invited.id, token
 
     async def replace_token(self, person: str, by: str) -> str:
@@ -246,23 +248,12 @@ class PeopleLog:
             )
         return found
 
-    def _check_new(self, person: str, name: str, stored: StoredPeople, taken: Mapping[str, object]) -> None:
-        if PERSON_ID.fullmatch(person) is None:
-            raise PeopleRefused("The id of a person has up to 32 of a-z 0-9 _ and -, beginning with a letter.")
-        if person == OWNER or person in taken or person in stored.people:
-            raise PeopleRefused(f"There is somebody called {person} already.")
-        if any(entry.person == person and entry.act == "removed" for entry in stored.trail):
-            raise PeopleRefused(
-                f"Somebody who was called {person} was removed, and their conversations remain; choose another id."
-            )
-        _check_name(name)
-
-    async def _change(self, event: PeopleEvent, *, only_if: str = "") -> None:
-        """Append an event durably, and tell the watchers. `only_if` is an invitation that must not have been used."""
+    async def _change(self, event: PeopleEvent, check: Callable[[StoredPeople], None] = lambda _: None) -> None:
+        """Append an event durably, and tell the watchers. `check` raises PeopleRefused if it is not possible: it is called
+        when nobody else can change the people."""
         try:
             async with self._log.writing() as writer:
-                if only_if and all(each.invitation != only_if for each in writer.state.people.values()):
-                    raise PeopleRefused("This invitation was used before or has expired. Ask for another one.")
+                check(writer.state)
                 await writer.append_durable(event)
         except SessionsError as error:
             raise PeopleUnusable(sentence_of(error)) from error
@@ -271,6 +262,23 @@ class PeopleLog:
     async def _tell(self, stored: StoredPeople) -> None:
         for watcher in self._watchers:
             await watcher(stored)
+
+
+def _check_new(person: str, name: str, stored: StoredPeople, taken: Mapping[str, object]) -> None:
+    if PERSON_ID.fullmatch(person) is None:
+        raise PeopleRefused("The id of a person has up to 32 of a-z 0-9 _ and -, beginning with a letter.")
+    if person == OWNER or person in taken or person in stored.people:
+        raise PeopleRefused(f"There is somebody called {person} already.")
+    if person in stored.removed:
+        raise PeopleRefused(
+            f"Somebody who was called {person} was removed, and their conversations remain; choose another id."
+        )
+    _check_name(name)
+
+
+def _check_unused(stored: StoredPeople, invitation: str) -> None:
+    if all(each.invitation != invitation for each in stored.people.values()):
+        raise PeopleRefused("This invitation was used before or has expired. Ask for another one.")
 
 
 def _check_name(name: str) -> None:
@@ -313,7 +321,8 @@ def fold_person(stored: StoredPeople, event: PeopleEvent, *, seq: int, at: str, 
         if event.name:
             changes["name"] = event.name
         people[event.person] = msgspec.structs.replace(known, **changes)
-    return StoredPeople(people=people, trail=trail)
+    removed = stored.removed | {event.person} if act == "removed" else stored.removed
+    return StoredPeople(people=people, trail=trail, removed=removed)
 
 
 PEOPLE: LogFormat[PeopleEvent, StoredPeople] = LogFormat(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.auth.people_log import PeopleLog, PeopleRefused
 from gateway.config.keys import load_config
 from gateway.config.settings import Settings, agent_settings
+from sessions.files.committer import Committer
+from sessions.files.journals import Journals
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.servers.postgres_server import postgres_server
 from tests.waiting import deadline
@@ -138,6 +143,33 @@ def test_the_settings_of_every_agent_know_the_people_who_were_added_and_their_ro
     for agent in ("main", "work"):
         known = agent_settings(settings, agent)
         assert (known.role_of("ana"), known.knows("ana"), known.knows("ben")) == ("guest", True, False), agent
+
+
+async def test_of_two_who_add_the_same_id_one_is_refused_and_a_removed_one_is_never_given_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.auth.people_log.TRAIL", 2)
+    async with (
+        Committer() as committer,
+        PeopleLog(Journals(tmp_path, tmp_path, committer), lambda: datetime.now(UTC)) as people,
+    ):
+
+        async def add(person: str) -> str:
+            return await people.add(person, name="", role="member", by="owner", taken={})
+
+        with pytest.raises(PeopleRefused):
+            await add("Not an id")
+        assert list(tmp_path.iterdir()) == []
+        first, second = await asyncio.gather(
+            add("ana"), people.invite("ana", name="", role="guest", by="owner", taken={}), return_exceptions=True
+        )
+        assert isinstance(first, str)
+        assert "There is somebody called ana already." in str(second)
+        await people.remove("ana", "owner")
+        for each in ("ben", "eve", "joe"):
+            await add(each)
+        with pytest.raises(PeopleRefused, match="was removed, and their conversations remain"):
+            await add("ana")
 
 
 @pytest.mark.parametrize("role", ["guest", "member"])
