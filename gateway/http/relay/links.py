@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 import aiohttp
@@ -36,11 +39,27 @@ class Links:
         """Return once another gateway is dead or has left."""
         await self._cluster.until_gone(gateway)
 
+    @asynccontextmanager
+    async def while_there(self, gateway: str) -> AsyncIterator[None]:
+        """Raise TimeoutError in the block once another gateway is dead or has left: one that stands still answers nothing,
+        and does not close its connections either."""
+        async with asyncio.timeout(None) as limit:
+            watch = asyncio.create_task(self._end_when_gone(gateway, limit))
+            try:
+                yield
+            finally:
+                watch.cancel()
+
+    async def _end_when_gone(self, gateway: str, limit: asyncio.Timeout) -> None:
+        await self._cluster.until_gone(gateway)
+        limit.reschedule(asyncio.get_running_loop().time())
+
     async def obtain(self, name: Name, owner: OwnedElsewhere) -> bool:
         """Ask the owner of a conversation to hand it over to this gateway; return False if it does not."""
         body = msgspec.json.encode({"key": name[1], "to": self._cluster.id})
         try:
-            async with self.request(name[0], owner, "POST", "/cluster/handover", headers={}, body=body) as answer:
+            asked = self.request(name[0], owner, "POST", "/cluster/handover", headers={}, body=body)
+            async with self.while_there(owner.gateway), asked as answer:
                 return answer.status == HTTPStatus.OK
         except (aiohttp.ClientError, TimeoutError):
             return False
@@ -50,7 +69,8 @@ class Links:
         body = msgspec.json.encode({"key": name[1], "to": gateway})
         taker = OwnedElsewhere(gateway, url)
         try:
-            async with self.request(name[0], taker, "POST", "/cluster/take", headers={}, body=body) as answer:
+            asked = self.request(name[0], taker, "POST", "/cluster/take", headers={}, body=body)
+            async with self.while_there(gateway), asked as answer:
                 return answer.status == HTTPStatus.OK
         except (aiohttp.ClientError, TimeoutError):
             return False

@@ -92,7 +92,7 @@ class RequestRelay:
             asked = self._links.request(
                 person, owner, request.method, request.raw_path, headers=headers, body=await body_of(request)
             )
-            async with asked as answer:
+            async with self._links.while_there(owner.gateway), asked as answer:
                 if MOVED in answer.headers:
                     return None, False
                 kept = {
