@@ -13,13 +13,14 @@ from types import TracebackType
 
 from sessions.events.errors import StorageFailed
 from sessions.postgres.connections import Database
-from sessions.postgres.membership import FENCE, Membership
-
-LOST_SECONDS = 3.0
-"""Seconds without contact with the database after which leases count as lost."""
+from sessions.postgres.membership import DEAD_SECONDS, FENCE, Membership
 
 LOOK_SECONDS = 0.5
 """Seconds between two looks at the leases, if any is wanted."""
+
+LOST_SECONDS = DEAD_SECONDS - LOOK_SECONDS
+"""Seconds without contact with the database after which leases count as lost: the work is cancelled at the next look, before
+another gateway may begin it."""
 
 _TAKE = f"""
     WITH fence AS {FENCE}

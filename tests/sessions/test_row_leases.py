@@ -133,3 +133,7 @@ async def test_work_that_ends_or_fails_is_over(url: str) -> None:
         assert done == [1]
         with pytest.raises(ValueError, match="it failed"):
             await first.leases.hold("once", fails)
+
+
+def test_a_lease_counts_as_lost_before_another_gateway_may_take_it() -> None:
+    assert row_leases.LOST_SECONDS + row_leases.LOOK_SECONDS <= membership.DEAD_SECONDS
