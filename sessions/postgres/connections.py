@@ -50,6 +50,7 @@ _SESSION = f"""
            set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'remote_apply'
                                                  THEN 'remote_apply' ELSE 'on' END, false),
            set_config('statement_timeout', '0', false),
+           set_config('default_transaction_isolation', 'read committed', false),
            pg_is_in_recovery()
 """
 

@@ -42,11 +42,6 @@ _NEXT = """
     FROM log LEFT JOIN line ON line.log = log.id AND line.seq > %s WHERE log.id = %s ORDER BY line.seq LIMIT 1000
 """
 
-_REMOVE = """
-    WITH gone AS (DELETE FROM log WHERE store = %s AND name = %s RETURNING id)
-    DELETE FROM line USING gone WHERE line.log = gone.id
-"""
-
 _REPLACE = """
     INSERT INTO line (log, seq, ends, line) VALUES (%s, %s, %s, %b)
     ON CONFLICT (log, seq) DO UPDATE SET ends = excluded.ends, line = excluded.line
@@ -301,8 +296,12 @@ class PostgresStore(RowReader):
     def _remove(self, session: str) -> None:
         for report in self._quarantine.glob(f"{session}-*"):
             report.unlink(missing_ok=True)
-        with self._database.connection() as connection:
-            connection.execute(_REMOVE, (self._store, session))
+        with self._database.connection() as connection, connection.transaction():
+            gone = connection.execute(
+                "DELETE FROM log WHERE store = %s AND name = %s RETURNING id", (self._store, session)
+            ).fetchone()
+            if gone is not None:  # a statement of its own also finds what an append has stored until the log was locked
+                connection.execute("DELETE FROM line WHERE log = %s", gone)
 
     async def discard_empty(self, session: str) -> None:
         await asyncio.to_thread(self._discard, session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -88,6 +89,24 @@ async def test_a_writer_that_does_not_know_the_head_is_rejected(url: str, tmp_pa
         with pytest.raises(StorageFailed):
             await recorder.append_durable(received("lost", "m1"))
         assert outside(url, "SELECT count(*) FROM line") == [(1,)]
+
+
+async def test_a_removed_log_leaves_no_line_of_an_append_that_was_under_way(url: str, tmp_path: Path) -> None:
+    async with store_in(url, tmp_path) as store:
+        await (await begun(store)).close()
+        with psycopg.connect(url, options="-c search_path=exuvia") as late:
+            late.execute("UPDATE log SET head = 2")
+            late.execute("INSERT INTO line (log, seq, ends, line) SELECT id, 2, 1000, 'late' FROM log")
+            removing = asyncio.create_task(store.remove(SESSION))
+            await until(lambda: outside(url, "SELECT count(*) FROM pg_locks WHERE NOT granted") == [(1,)])
+        await removing
+        assert outside(url, "SELECT (SELECT count(*) FROM log), (SELECT count(*) FROM line)") == [(0, 0)]
+
+
+async def test_the_isolation_that_an_administrator_has_set_does_not_count(url: str, tmp_path: Path) -> None:
+    outside(url, f"ALTER DATABASE \"{url.rpartition('/')[2]}\" SET default_transaction_isolation = 'serializable'")
+    with Database(url) as database, database.connection() as connection:
+        assert connection.execute("SHOW transaction_isolation").fetchone() == ("read committed",)
 
 
 # --- deadlines and lost connections -----------------------------------------------------------------------------------
