@@ -98,6 +98,18 @@ async def post(
         return answer.status, read["choices"][0]["message"]["content"] if answer.status == 200 else None
 
 
+async def test_an_erasure_reaches_a_conversation_that_another_gateway_has(url: str, tmp_path: Path) -> None:
+    shared = {"store.kind": "postgres", "store.url": url}
+    async with gateway(tmp_path / "a", settings=shared) as one, gateway(tmp_path / "b", settings=shared) as other:
+        client = await one.connect()
+        await client.chat("the canary sings")
+        body, headers = {"session": "main", "message": 2}, {"Authorization": f"Bearer {TOKEN}"}
+        async with other.http.post(f"{other.url}/api/erasures", json=body, headers=headers) as answer:
+            assert answer.status == 200, await answer.text()
+        assert not rows(url, "SELECT 1 FROM line WHERE position('canary'::bytea IN line) > 0")
+        assert await client.chat("and now?") == "and now?"
+
+
 async def test_any_gateway_takes_any_client_and_all_see_the_same_events(
     url: str, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:

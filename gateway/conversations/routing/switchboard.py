@@ -487,9 +487,10 @@ class Switchboard:
     async def _emptied(self, name: Name) -> AsyncIterator[None]:
         """Keep the sessions of a key closed while the block runs; its clients stay subscribed, and new messages wait.
 
-        Raises Conflict if a turn runs in it, or a message waits for one, OwnedElsewhere if another gateway has it.
+        Another gateway that has it hands it over. Raises Conflict if a turn runs in it, or a message waits for one,
+        OwnedElsewhere if another gateway keeps it.
         """
-        async with self._lock(name), self._claimed(name):
+        async with self._lock(name), self._claimed(name, obtain=True):
             chat = self._chats.get(name)
             if chat is not None:
                 self._require_idle(chat)
@@ -546,12 +547,18 @@ class Switchboard:
         await self._claims.release(chat.claim, settled=True)
 
     @asynccontextmanager
-    async def _claimed(self, name: Name) -> AsyncIterator[None]:
-        """Hold the claim on a name, whose lock is held. A chat in memory has the claim already and keeps it."""
+    async def _claimed(self, name: Name, *, obtain: bool = False) -> AsyncIterator[None]:
+        """Hold the claim on a name, whose lock is held. A chat in memory has the claim already and keeps it. With `obtain`,
+        another gateway that has it is asked to hand it over."""
         if name in self._chats:
             yield
             return
-        claim = await self._claim(name)
+        try:
+            claim = await self._claim(name)
+        except OwnedElsewhere as owner:
+            if not obtain or not await self.obtain(name, owner):
+                raise
+            claim = await self._claim(name)
         try:
             yield
         finally:
