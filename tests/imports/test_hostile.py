@@ -39,6 +39,16 @@ def test_an_archive_that_grows_absurdly_is_refused(tmp_path: Path, monkeypatch: 
     assert "grows too much" in refused("chatgpt", bomb, tmp_path / "home")
 
 
+def test_an_archive_whose_bytes_were_damaged_is_refused(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.zip"
+    with zipfile.ZipFile(damaged, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("conversations.json", json.dumps([lisbon()]))
+    content = bytearray(damaged.read_bytes())
+    content[30 + len("conversations.json")] = 0xFF  # the first byte of the compressed data: a block of no known type
+    damaged.write_bytes(content)
+    assert "cannot be read" in refused("chatgpt", damaged, tmp_path / "home")
+
+
 def test_a_split_export_is_read_whole_and_names_with_folders_are_only_names(tmp_path: Path) -> None:
     export, home = tmp_path / "export.zip", tmp_path / "home"
     with zipfile.ZipFile(export, "w") as archive:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,7 +92,7 @@ class ExportFiles:
             else:
                 with open(self._paths[name], "rb", opener=_open_plain) as stream:
                     yield stream
-        except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError) as error:
+        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, NotImplementedError) as error:
             raise SourceInvalid(f"{name} in the archive cannot be read: {error}.") from error
         except OSError as error:
             raise SourceInvalid(f"{name} cannot be read: {error.strerror or error}.") from error
