@@ -94,6 +94,8 @@ def unpack_archive(archive: BinaryIO, root: Path) -> Manifest:
         with tarfile.open(fileobj=archive, mode="r|") as members:
             for member in members:
                 if member.name == MANIFEST and member.size <= LONGEST_MANIFEST:
+                    if content:  # a file of the home has this name; the manifest is the last member
+                        _target(root, MANIFEST).write_bytes(content)
                     content = _bytes_of(members, member)
                 elif member.isreg():
                     with _target(root, member.name).open("xb") as file, _content_of(members, member) as copy:
@@ -179,7 +181,7 @@ def _is_whole(place: Path, file: FileEntry) -> bool:
 def _target(root: Path, path: str) -> Path:
     """Return the place of a file below `root`, whose folder is made. Raises BackupRefused if it would be elsewhere."""
     place = root / path
-    if os.path.isabs(path) or ".." in Path(path).parts:
+    if os.path.isabs(path) or ".." in Path(path).parts or not place.parent.resolve().is_relative_to(root.resolve()):
         raise BackupRefused(f"The backup names {path!r}, which is outside of a home; nothing was restored.")
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return place

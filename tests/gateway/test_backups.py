@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import shutil
 import subprocess
 import sys
+import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,8 +16,8 @@ import pytest
 
 from gateway.backup.backup_folder import back_up
 from gateway.backup.ledger import delete_again, outstanding
-from gateway.backup.manifest import BackupRefused
-from gateway.backup.restoring import new_home, unpack_folder, verify_backup
+from gateway.backup.manifest import BackupRefused, FileEntry, Manifest, encode_manifest
+from gateway.backup.restoring import new_home, unpack_archive, unpack_folder, verify_backup
 from gateway.support.home import Home
 from sessions.files import fsync
 from sessions.store.reading import StoredLog
@@ -212,6 +214,7 @@ def exuvia(*arguments: str | Path, stdin: bytes | None = None) -> subprocess.Com
 def test_a_tar_archive_is_restored_and_a_cut_or_changed_one_refused(tmp_path: Path) -> None:
     home = a_home(tmp_path / "home")
     (home.root / "workspace/link.md").symlink_to("memory/2026-11-20.md")
+    (home.root / "manifest.json").write_text("a person's own file")
     done = exuvia("backup", "-", "--home", home.root)
     assert done.returncode == 0, done.stderr
     again = exuvia("restore", "-", "--home", tmp_path / "again", stdin=done.stdout)
@@ -223,6 +226,22 @@ def test_a_tar_archive_is_restored_and_a_cut_or_changed_one_refused(tmp_path: Pa
     for broken in (content[: len(content) // 2], content[:place] + b"X" + content[place + 1 :]):
         refused = exuvia("restore", "-", "--home", tmp_path / "broken", stdin=broken)
         assert (refused.returncode, (tmp_path / "broken").exists()) == (2, False)
+
+
+def test_no_link_of_an_archive_is_written_through_another_one(tmp_path: Path) -> None:
+    outside, archive = tmp_path / "outside", io.BytesIO()
+    outside.mkdir()
+    links = [FileEntry(path=path, bytes=0, sha256="", link=str(outside)) for path in ("a", "a/planted")]
+    manifest = Manifest(format=1, home="", version="", began="", ended="", secrets=False, logs=(), files=tuple(links))
+    content = encode_manifest(manifest)
+    with tarfile.open(fileobj=archive, mode="w") as members:
+        member = tarfile.TarInfo("manifest.json")
+        member.size = len(content)
+        members.addfile(member, io.BytesIO(content))
+    archive.seek(0)
+    with pytest.raises(BackupRefused, match="outside of a home"), new_home(Home(tmp_path / "home")) as draft:
+        unpack_archive(archive, draft)
+    assert list(outside.iterdir()) == []
 
 
 @pytest.mark.skipif(shutil.which("age-keygen") is None, reason="needs age, which encrypts backups")
