@@ -308,7 +308,9 @@ async def test_what_was_missed_while_it_was_closed_is_caught_up(slack: SlackServ
     assert "old" not in texts
 
 
-async def test_a_crash_while_catching_up_hides_nothing(slack: SlackServer, tmp_path: Path) -> None:
+async def test_a_crash_while_catching_up_hides_nothing(
+    slack: SlackServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inbox = Inbox()
     async with staged(slack, tmp_path, inbox) as stage:
         await slack.say("U1", "D1", "one")
@@ -316,9 +318,11 @@ async def test_a_crash_while_catching_up_hides_nothing(slack: SlackServer, tmp_p
     slack.write("U1", "D1", "missed", silent=True)
     held = asyncio.Event()
     slack.fail("conversations.history", times=20, hold=held)
-    async with staged(slack, tmp_path, inbox) as stage:
-        await slack.say("U1", "D1", "live")
-        assert await stage.texts(1) == ["live"]
+    with monkeypatch.context() as impatient:
+        impatient.setattr(slack_channel, "CATCH_UP_SECONDS", 0.5)
+        async with staged(slack, tmp_path, inbox) as stage:
+            await slack.say("U1", "D1", "live")
+            assert await stage.texts(1) == ["live"]
     held.set()
     slack.faults.clear()
     async with staged(slack, tmp_path, inbox) as stage, deadline():
