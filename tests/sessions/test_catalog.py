@@ -41,6 +41,7 @@ from tests.sessions.journal_files import (
     write_journal,
 )
 from tests.stories import AT
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -499,14 +500,6 @@ async def test_a_catalog_that_cannot_be_created_raises_an_error_with_the_reason(
     with pytest.raises(StorageFailed, match="cannot be created"):
         async with SqliteCatalog(tmp_path / "missing" / "catalog.sqlite", JournalFolder(folder)):
             raise AssertionError("it was opened")
-
-
-async def until(true: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if true():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not become true")
 
 
 async def test_a_full_disk_is_reported_and_changes_are_written_later(
