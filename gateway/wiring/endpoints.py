@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gateway.http.console.signing_in import PeopleEndpoints, SignInList
     from gateway.http.console.what_if_endpoints import WhatIfEndpoints
     from gateway.http.mcp.mcp_server import McpServer
+    from gateway.http.mcp.program_messages import MessageEndpoint
     from gateway.http.openai.api import OpenAIApi
     from gateway.http.relay.cluster_endpoints import ClusterEndpoints
     from gateway.wiring.app import Application
@@ -388,10 +389,17 @@ def cluster_endpoints(gateway: Application, services: ConnectionServices) -> lis
 
         return ClusterEndpoints(gateway.cluster, gateway.switchboard, services.access)
 
+    @cache
+    def messages() -> MessageEndpoint:
+        from gateway.http.mcp.program_messages import MessageEndpoint, ProgramMessages  # noqa: PLC0415 - not at the start
+
+        return MessageEndpoint(ProgramMessages(gateway.switchboard), services.access)
+
     return [
         Endpoint("GET", "/cluster", owner_only(_later(lambda: endpoints().status))),
         Endpoint("POST", "/cluster/handover", _later(lambda: endpoints().hand_over)),
         Endpoint("POST", "/cluster/take", _later(lambda: endpoints().take)),
+        Endpoint("POST", "/cluster/message", _later(lambda: messages().take)),
     ]
 
 
@@ -415,10 +423,12 @@ class LazyMcpServer:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         from gateway.http.mcp.gateway_tools import GatewayTools  # noqa: PLC0415 - not at the start
         from gateway.http.mcp.mcp_server import McpServer  # noqa: PLC0415
+        from gateway.http.mcp.program_messages import ProgramMessages  # noqa: PLC0415
 
         if self._server is None:
             services, tools = self._services, self._gateway.dependencies.tools
             rights = self._gateway.dependencies.settings.rights_of
-            offered = GatewayTools(services.switchboard, tools.get, lambda: services.readiness.refuses, rights)
+            messages = ProgramMessages(services.switchboard, services.links)
+            offered = GatewayTools(services.switchboard, messages, tools.get, lambda: services.readiness.refuses, rights)
             self._server = McpServer(services.access, services.unauthenticated, offered)
         return await self._server.serve(request)

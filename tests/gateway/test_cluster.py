@@ -164,17 +164,38 @@ async def test_a_client_that_lists_its_conversations_is_told_once_what_happens_o
             assert seqs == sorted(set(seqs))
 
 
-async def test_a_turn_is_cancelled_from_another_gateway(url: str, tmp_path: Path, http: aiohttp.ClientSession) -> None:
-    script = [{"text": "a long answer " * 200, "delay_ms": 50}]
+async def send_as_program(http: aiohttp.ClientSession, to: GatewayProcess, **arguments: Any) -> str:
+    """Send a message as programs do over MCP, and return the result's text."""
+    headers = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json, text/event-stream"}
+    params = {"name": "send_message", "arguments": arguments}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    async with http.post(f"http://127.0.0.1:{to.port}/mcp", headers=headers, json=body) as answer:
+        (content,) = (await answer.json())["result"]["content"]
+        return str(content["text"])
+
+
+async def test_a_turn_is_cancelled_from_another_gateway_where_a_program_has_sent_a_message_meanwhile(
+    url: str, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    script = [{"text": "a long answer " * 200, "delay_ms": 50}, {"text": "the answer to the program"}]
     async with gateways(url, tmp_path, script=script) as (one, two):
         direct, relayed = await one.connect(http), await two.connect(http)
         await direct.send("begin")
         await direct.until_type("delta")
         await relayed.say("subscribe", session="main", after=0)
         await relayed.until_type("delta")
+        owner = holders(url)
+        assert await send_as_program(http, two, text="first", wait_seconds=0) == "The message was accepted as event 6."
+        answered = asyncio.create_task(send_as_program(http, two, text="second"))
+        await direct.until(lambda f: f.get("event", {}).get("text") == "second")
         await relayed.say("cancel", session="main")
         assert (await relayed.until_event("turn_ended"))["outcome"] == "cancelled"
         assert (await direct.until_event("turn_ended"))["outcome"] == "cancelled"
+        assert await answered == "the answer to the program"
+        assert holders(url) == owner
+        assert [(event["channel"], event["client"]) for event in events(url, "message_received")[1:]] == [
+            ("mcp", "mcp:person owner")
+        ] * 2
 
 
 async def test_after_kill_9_the_turn_is_finished_elsewhere_once_and_clients_see_every_event(

@@ -15,9 +15,8 @@ from gateway.config.keys import Permission, RoleKeys
 from gateway.conversations.commands.command_context import entry_of
 from gateway.conversations.routing.chat import PAGE_BYTES
 from gateway.conversations.routing.switchboard import Switchboard
-from gateway.http.openai.answer_reducer import AnswerReducer
+from gateway.http.mcp.program_messages import CHANNEL, TEXT_LIMIT, ProgramMessage, ProgramMessages
 from gateway.http.openai.api_errors import ApiError
-from gateway.http.subscribers import Cursor
 from gateway.protocol.frames import FRAME_LIMIT, KEY_RULE
 from gateway.protocol.slash_commands import parse_command
 from gateway.support.errors import GatewayError, sentence_of
@@ -30,16 +29,11 @@ from sessions.events.events import MessageReceived
 from sessions.events.messages import ToolDefinition
 from sessions.state.truncation import head_and_tail
 
-CHANNEL = "mcp"
-
 LONGEST_WAIT = 300
 """Seconds that `send_message` waits for an answer at most."""
 
 PAGE = 50
 """Events in one page of `read_session`."""
-
-TEXT_LIMIT = 64 * 1024
-"""Characters of the longest result."""
 
 _KEY = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
@@ -102,6 +96,7 @@ class GatewayTools:
 
     Args:
         switchboard: The conversations.
+        messages: Delivers messages to them.
         tools: The tools of the gateway by name, of which `memory_search` and `memory_get` are offered.
         refuses: Returns the error that says why no message is accepted now, or None.
         rights: Returns what a person may do: a program has no more tools and notes than they have.
@@ -110,12 +105,14 @@ class GatewayTools:
     def __init__(
         self,
         switchboard: Switchboard,
+        messages: ProgramMessages,
         tools: Callable[[str], Tool | None],
         refuses: Callable[[], Exception | None],
         rights: Callable[[str], RoleKeys],
     ) -> None:
         self._rights = rights
         self._switchboard = switchboard
+        self._messages = messages
         self._tools = tools
         self._refuses = refuses
 
@@ -204,8 +201,7 @@ class GatewayTools:
             raise ToolFailed(f"A message has at most {FRAME_LIMIT:,} bytes.")
         if parse_command(text) is not None:
             raise ToolFailed("A program cannot give commands; only the person can.")
-        chat = await self._switchboard.chat_here(grant.person, wanted.session, channel=CHANNEL)
-        event = MessageReceived(
+        message = MessageReceived(
             id=f"mcp-{secrets.token_hex(16)}",
             client=f"mcp:{grant.name}"[:128],
             sender=grant.person,
@@ -214,25 +210,4 @@ class GatewayTools:
             text=text,
             attachments=(),
         )
-        received = await chat.receive(event, None)
-        await chat.until_durable(received)
-        if wanted.wait_seconds == 0:
-            return f"The message was accepted as event {received.seq}."
-        news, reducer, pieces = asyncio.Event(), AnswerReducer(received.seq), list[str]()
-        cursor = Cursor(chat, received.session, received.seq - 1)
-        chat.watch(news.set)
-        try:
-            async with asyncio.timeout(wanted.wait_seconds):
-                while reducer.stop is None:
-                    news.clear()
-                    if cursor.has_news:
-                        pieces += [reducer.feed(outgoing.data) for outgoing in await cursor.take()]
-                    elif cursor.is_done:
-                        raise ToolFailed("The conversation ended before this message was answered.")
-                    else:
-                        await news.wait()
-        except TimeoutError:
-            return f"The answer is not ready yet; read_session has it later. The message is event {received.seq}."
-        finally:
-            chat.unwatch(news.set)
-        return "".join(pieces)[:TEXT_LIMIT]
+        return await self._messages.send(grant.person, ProgramMessage(wanted.session, message, wanted.wait_seconds))
