@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     from plugins.api.context import PluginContext as PluginContext
     from plugins.api.context import ProviderAccount as ProviderAccount
     from plugins.api.context import ProviderContext as ProviderContext
+    from plugins.api.embedding import CountsTokens as CountsTokens
     from plugins.api.embedding import EmbeddingProvider as EmbeddingProvider
     from plugins.api.fact_values import Fact as Fact
     from plugins.api.fact_values import FactChange as FactChange
@@ -260,7 +261,7 @@ _NAMES = {
     "plugins.api.transcription": "TranscribesAudio Transcript TranscriptFormat TranscriptionRequest",
     "plugins.api.tool": "ApprovalRequest DescribesCalls FileVersions OutputFile Tool ToolContext ToolOutput",
     "plugins.api.models": "LimitSource ModelLimits ModelList ReportedLimits",
-    "plugins.api.embedding": "EmbeddingProvider",
+    "plugins.api.embedding": "CountsTokens EmbeddingProvider",
     "plugins.support.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"
     " RateLimited SettingsRefused StreamCut ToolFailed Unreachable",
     "plugins.http.sse": "ServerSentEvent",

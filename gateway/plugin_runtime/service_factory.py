@@ -28,6 +28,7 @@ from plugins.api.plugin_services import (
 from plugins.support.errors import BadRequest, Unreachable
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.events.messages import Usage
+from sessions.events.tokens import estimate
 from sessions.store.log_writer import LogWriter
 from sessions.store.protocols import START, Lines, Log, Position, Store
 
@@ -54,8 +55,8 @@ class PluginServiceFactory:
     """Creates the services of each plugin.
 
     `choose` returns the model that is asked, `embedding` the provider of embeddings, which is not closed while
-    `vectors_in_use` is held. `store_of` returns the store of a plugin's log. Use as an async context manager, which closes
-    the logs.
+    `vectors_in_use` is held; `charge` charges the texts that it embedded, by their estimated tokens. `store_of` returns the
+    store of a plugin's log. Use as an async context manager, which closes the logs.
     """
 
     def __init__(
@@ -66,8 +67,10 @@ class PluginServiceFactory:
         embedding: Callable[[], EmbeddingProvider | None],
         vectors_in_use: Callable[[], AbstractContextManager[None]],
         store_of: Callable[[str], Store],
+        charge: Callable[[EmbeddingProvider, int], None],
         now: Callable[[], datetime],
     ) -> None:
+        self._charge = charge
         self._choose = choose
         self._caller = caller
         self._embedding = embedding
@@ -133,7 +136,9 @@ class PluginServiceFactory:
         with self._vectors_in_use():
             try:
                 async with asyncio.timeout(VECTORS_SECONDS):
-                    return await provider.embed(texts, purpose)
+                    vectors = await provider.embed(texts, purpose)
+                self._charge(provider, sum(map(estimate, texts)))
+                return vectors
             except TimeoutError as error:
                 raise Unreachable(f"The embedding took longer than {VECTORS_SECONDS:.0f} seconds.") from error
 

@@ -281,6 +281,7 @@ class ApplicationBuilder:
             caller=models.caller,
             embedding=lambda: self.context.config.memory.embedding.chosen(models.embeddings),
             vectors_in_use=models.embeddings.in_use,
+            charge=lambda provider, tokens: models.spending.charge_embedding(provider, tokens, Payer("")),
             store_of=stores.of_plugin,
             now=self.context.clock.now,
         )

@@ -360,7 +360,7 @@ def openai_endpoints(gateway: Application, services: ConnectionServices, in_flig
             dependencies.models,
             rights=dependencies.settings.rights_of,
             caller=dependencies.caller,
-            embeddings=Embeddings(gateway.knowledge.memory, gateway.models.embeddings.in_use),
+            embeddings=Embeddings(gateway.knowledge.memory, gateway.models.embeddings.in_use, dependencies.spending),
             transcriber=gateway.models.transcriber,
             in_flight=in_flight,
             counters=dependencies.counters,

@@ -23,6 +23,7 @@ from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.workspace_memory import open_memory
 from gateway.conversations.turn.titles import TitleMaker
 from gateway.models.registry import ModelRegistry
+from gateway.models.spending.spending_log import Payer
 from gateway.plugin_runtime.plugin_loading import OpenedPlugins
 from gateway.plugin_runtime.service_factory import PluginServiceFactory
 from gateway.status.instruments import GatewayContext
@@ -31,6 +32,8 @@ from gateway.support.storage import agents_with_logs
 from gateway.wiring.open_models import OpenModels
 from gateway.wiring.open_stores import LogStores
 from plugins.api.context import PluginContext
+from plugins.api.embedding import EmbeddingProvider
+from plugins.api.plugin_services import Purpose
 from plugins.api.tool import Tool
 from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
@@ -188,6 +191,11 @@ async def _open_knowledge(
     stack: contextlib.AsyncExitStack, shared: SharedParts, context: GatewayContext, registry: ModelRegistry, name: str
 ) -> Knowledge:
     opened, home, settings, clock = stack.enter_async_context, context.home, context.settings, context.clock
+
+    def counted(purpose: Purpose, provider: EmbeddingProvider, tokens: int) -> None:
+        context.counters.count_embedded(purpose, provider.model() or "", tokens)
+        shared.models.spending.charge_embedding(provider, tokens, Payer("", name))
+
     memory = open_memory(
         home,
         settings,
@@ -195,7 +203,7 @@ async def _open_knowledge(
         shared.hooks.memory_backends,
         clock,
         agent=name,
-        counted=context.counters.count_embedded,
+        counted=counted,
     )
     facts = await opened(facts_of(shared.stores.of_agent(name), home, settings, clock))
     extraction = FactExtraction(

@@ -31,6 +31,7 @@ class OpenModels:
     registry: ModelRegistry
     caller: ModelCaller
     transcriber: Transcriber
+    spending: Spending
 
     async def open_providers(self, config: Config) -> list[str]:
         """Open and close providers as a configuration says; return the names of the chat providers that were reopened."""
@@ -72,4 +73,5 @@ async def open_models(
             counters=context.counters,
             spending=spending,
         ),
+        spending=spending,
     )

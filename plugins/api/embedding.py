@@ -11,6 +11,15 @@ from plugins.api.plugin_services import Purpose
 
 
 @runtime_checkable
+class CountsTokens(Protocol):
+    """Optional: an embedding provider whose service counts the tokens of the texts, so that they are charged exactly."""
+
+    def take_counted(self) -> int | None:
+        """Return the tokens that were counted since the last call; None if a response did not count them."""
+        ...
+
+
+@runtime_checkable
 class EmbeddingProvider(Protocol):
     """A source of embedding vectors. One instance serves all requests concurrently."""
 

@@ -69,7 +69,7 @@ class Memory:
         today: Returns the current day in the person's time zone.
         in_use: Keeps providers open while entered.
         backends: Returns the backends by name.
-        counted: Called with the purpose, model and estimated tokens of each embedding request.
+        counted: Called with the purpose, the provider and the estimated tokens of each embedding request.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Memory:
         today: Callable[[], date],
         in_use: Callable[[], AbstractContextManager[None]] = nullcontext,
         backends: Callable[[], Kinds] = dict,
-        counted: Callable[[Purpose, str, int], None] = lambda *_: None,
+        counted: Callable[[Purpose, EmbeddingProvider, int], None] = lambda *_: None,
     ) -> None:
         self._path = path
         self._sources = sources

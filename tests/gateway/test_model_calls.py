@@ -145,6 +145,7 @@ async def for_a_plugin(models: ModelRegistry, caller: ModelCaller, folder: Path)
             embedding=lambda: None,
             vectors_in_use=contextlib.nullcontext,
             store_of=lambda plugin: Journals(folder / plugin, folder, committer),
+            charge=lambda *_: None,
             now=SystemClock().now,
         )
         return await services.answer("tides", system="Be brief.", text="When is high tide?", limit=50)

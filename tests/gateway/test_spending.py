@@ -272,6 +272,40 @@ async def test_dollars_are_converted_where_a_rate_is_configured(tmp_path: Path) 
     assert (line["currency"], line["rate"]["at"]) == ("EUR", "2026-10-27")
 
 
+class Vectors:
+    """An embedding provider at an address; it counts `counted` tokens."""
+
+    name = "openai"
+
+    def __init__(self, address: str, counted: int | None) -> None:
+        self._address, self._counted = address, counted
+
+    def address(self, model: str) -> str:
+        return self._address
+
+    def model(self) -> str:
+        return "text-embedding-3-small"
+
+    def take_counted(self) -> int | None:
+        return self._counted
+
+
+async def test_embedded_texts_are_charged_by_what_was_counted_and_cost_nothing_on_this_machine(tmp_path: Path) -> None:
+    vendor, local = "https://api.openai.com/v1", "http://127.0.0.1:11434"
+    async with Committer() as committer:
+        store = Journals(tmp_path, tmp_path / "quarantine", committer)
+        book = Ledger(store, ManualClock().now, lambda: UTC_ZONES)
+        config = Settings(load_config(None, environment={}, overrides={}))
+        async with Spending(book, config, Counters(), find=nobody) as spending:
+            for address, counted in ((vendor, 1_000_000), (vendor, None), (local, 70), ("", 70)):
+                provider: Any = Vectors(address, counted)
+                spending.charge_embedding(provider, 500_000, Payer("", "coder"))
+    assert [
+        (each["purpose"], each["agent"], each["usage"]["input"], each["micros"], each.get("estimated", False))
+        for each in charges(tmp_path)
+    ] == [("embedding", "coder", 1_000_000, 20_000, False), ("embedding", "coder", 500_000, 10_000, True)]
+
+
 async def nobody(_: str) -> Payer | None:
     return None
 

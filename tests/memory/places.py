@@ -12,6 +12,7 @@ from typing import ClassVar, Self, TypeAlias
 import msgspec
 
 from exuvia import ContextOverflow, ProviderContext, Purpose, Unreachable
+from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.api.memory.source import Listing, Reading, Source, WatchedFolders
 from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys, SearchKeys
@@ -20,10 +21,10 @@ from plugins.memory.sources.notes import Notes
 
 TODAY = date(2026, 11, 21)
 
-Counts: TypeAlias = Callable[[Purpose, str, int], None]
+Counts: TypeAlias = Callable[[Purpose, EmbeddingProvider, int], None]
 
 
-def _nobody(purpose: Purpose, model: str, tokens: int) -> None:
+def _nobody(purpose: Purpose, provider: EmbeddingProvider, tokens: int) -> None:
     """Is told what was embedded."""
 
 

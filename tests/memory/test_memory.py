@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from exuvia import ToolFailed
-from gateway.metrics.counters import Counters
+from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory.memory_backend import Identity
 from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.api.memory.source import Listing, Reading
@@ -129,12 +129,16 @@ async def test_of_vectors_that_no_note_needs_the_last_are_kept_and_no_more(
 
 
 async def test_what_vectors_are_made_of_is_counted_by_what_it_is_for(place: Place) -> None:
-    figures = Counters()
+    counts: dict[tuple[str, str], int] = {}
+
+    def counted(purpose: str, provider: EmbeddingProvider, tokens: int) -> None:
+        name = purpose, provider.model() or ""
+        counts[name] = counts.get(name, 0) + tokens
+
     place.put("memory/a.md", "the door code is 4711\n")
-    async with place.memory("counted", counted=figures.count_embedded) as memory:
+    async with place.memory("counted", counted=counted) as memory:
         await memory.update(lambda _: None)
         assert await citations(memory, "door code")
-        counts = dict(figures.embedded.counts)
         assert counts.keys() == {("note", "letters"), ("query", "letters")}
         assert counts["note", "letters"] > counts["query", "letters"] > 0
 

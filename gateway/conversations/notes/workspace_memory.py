@@ -41,11 +41,11 @@ async def open_memory(
     clock: Clock,
     *,
     agent: str = MAIN_AGENT,
-    counted: Callable[[Purpose, str, int], None] = lambda *_: None,
+    counted: Callable[[Purpose, EmbeddingProvider, int], None] = lambda *_: None,
 ) -> AsyncIterator[Memory]:
     """Open the memory of an agent's workspace; it follows changes of the agent's settings.
 
-    `embeddings` are the open providers for its vectors. `counted` is called with the purpose, the model and the estimated
+    `embeddings` are the open providers for its vectors. `counted` is called with the purpose, the provider and the estimated
     tokens of embedded texts.
     """
 

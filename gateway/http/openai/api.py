@@ -165,9 +165,9 @@ class OpenAIApi:
     async def _response(self, request: web.Request, admission: Admission, _: BodyShare) -> web.StreamResponse:
         return await self._responses.get(request, admission)
 
-    async def _embed(self, request: web.Request, _: Admission, share: BodyShare) -> web.StreamResponse:
+    async def _embed(self, request: web.Request, admission: Admission, share: BodyShare) -> web.StreamResponse:
         body, _size = await read_json(request, EmbeddingBody, share)
-        return await while_connected(request, self._embeddings.answer(body))
+        return await while_connected(request, self._embeddings.answer(body, admission.person.id))
 
     async def _chat(self, request: web.Request, admission: Admission, share: BodyShare) -> web.StreamResponse:
         body, size = await read_json(request, ChatBody, share)

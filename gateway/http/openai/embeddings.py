@@ -17,6 +17,8 @@ from gateway.http.openai.api_errors import bad_request
 from gateway.http.openai.model_names import DEFAULT
 from gateway.http.openai.schema import Name
 from gateway.http.responses import HEADERS
+from gateway.models.spending.spending import Spending
+from gateway.models.spending.spending_log import Payer
 from gateway.support.errors import ModelUnknown
 from plugins.api.embedding import EmbeddingProvider
 from plugins.memory.memory import Memory
@@ -44,7 +46,8 @@ class EmbeddingBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class Embeddings:
     """The embeddings endpoint of one gateway. `hold` keeps the providers open while its block runs."""
 
-    def __init__(self, memory: Memory, hold: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, memory: Memory, hold: Callable[[], AbstractContextManager[None]], spending: Spending) -> None:
+        self._spending = spending
         self._memory = memory
         self._hold = hold
 
@@ -53,8 +56,8 @@ class Embeddings:
         provider = self._memory.provider()
         return None if provider is None else f"{provider.name}:{provider.model()}"
 
-    async def answer(self, body: EmbeddingBody) -> web.Response:
-        """Return the vectors of the texts.
+    async def answer(self, body: EmbeddingBody, person: str) -> web.Response:
+        """Return the vectors of the texts, and charge them to the person.
 
         Raises:
             ApiError: The request is invalid.
@@ -69,6 +72,7 @@ class Embeddings:
             provider = self._provider(body.model)
             _check_dimensions(body.dimensions, provider.dimensions(), body.model)
             vectors = [each for part in _batches(texts) for each in await provider.embed(part, "note")]
+            self._spending.charge_embedding(provider, tokens, Payer(person))
         _check_dimensions(body.dimensions, len(vectors[0]), body.model)
         named = f"{provider.name}:{provider.model()}"
         encoded = await asyncio.to_thread(_encoded, named, vectors, body.encoding_format or "float", tokens)

@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.config.keys import PriceKeys
 from plugins.api.chat import ChatProvider, HasAddress
+from plugins.api.embedding import EmbeddingProvider
 from sessions.events.messages import Usage
 
 TABLE = Path(__file__).with_name("prices.toml")
@@ -54,7 +55,7 @@ class _Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def price_of(
-    provider: ChatProvider, model: str, configured: Mapping[str, PriceKeys], currency: str = CURRENCY
+    provider: ChatProvider | EmbeddingProvider, model: str, configured: Mapping[str, PriceKeys], currency: str = CURRENCY
 ) -> Price | None:
     """Return the price of a provider's model; None if it is unknown.
 

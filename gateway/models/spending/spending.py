@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from secrets import token_hex
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
 
+from gateway.auth.token import is_loopback
 from gateway.config.settings import Settings
 from gateway.metrics.counters import Counters
 from gateway.models.spending.budgets import (
@@ -36,11 +39,15 @@ from gateway.models.spending.spending_log import (
     Sums,
     Zones,
 )
-from plugins.api.chat import ChatProvider
+from plugins.api.chat import ChatProvider, HasAddress
 from plugins.api.command import BudgetState, CommandFailed, SpendingSummary
+from plugins.api.embedding import CountsTokens, EmbeddingProvider
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import SessionsError
 from sessions.events.messages import Usage
+
+EMBEDDING = "embedding"
+"""The purpose of requests for vectors."""
 
 REMEMBERED = 10_000
 """Sessions whose payer is remembered; that of another one is looked up."""
@@ -155,6 +162,8 @@ class Spending:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with suppress(SessionsError, InvalidLine):
+            await self.ledger.flush()
         await self.ledger.close()
 
     @property
@@ -231,6 +240,32 @@ class Spending:
         known: dict[str, Any] = {"usage": most, "micros": worst, "gateway": self.ledger.gateway}
         names = set(RequestReserved.__struct_fields__) - known.keys()
         return RequestReserved(**{name: getattr(template, name) for name in names}, **known)
+
+    def charge_embedding(self, provider: EmbeddingProvider, tokens: int, payer: Payer) -> None:
+        """Charge embedded texts of about this many tokens, without waiting. Those that a model on this machine embedded cost
+        nothing and are not recorded."""
+        model = provider.model() or ""
+        rate = self._rate(price_of(provider, model, self._settings.current.prices, self.currency))
+        address = provider.address(model) if isinstance(provider, HasAddress) else ""
+        if rate is None and (not address or is_loopback(urlsplit(address).hostname or "")):
+            return
+        counted = provider.take_counted() if isinstance(provider, CountsTokens) else None
+        used = Usage(input=counted or tokens)
+        charged = RequestCharged(
+            request=token_hex(8),
+            person=payer.person,
+            agent=payer.agent,
+            session="",
+            purpose=EMBEDDING,
+            model=f"{provider.name}:{model}",
+            usage=used,
+            micros=micros_of(rate, used) if rate else 0,
+            rate=rate,
+            currency=self.currency,
+            estimated=not counted,
+        )
+        config = self._settings.current
+        self.record(charged, limits_of(config, payer, self.ledger.now(), Zones.of(config)))
 
     async def _reserve(self, reserved: RequestReserved, limits: list[Limit]) -> None:
         """Reserve the most that a request may cost, durably: a crash must not forget it.

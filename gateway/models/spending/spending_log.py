@@ -379,6 +379,11 @@ class Ledger:
         if self._log is not None:
             await self._log.close()
 
+    async def flush(self) -> None:
+        """Open the log if events wait for that. Raises StorageFailed and InvalidLine."""
+        if self._deferred:
+            await self._current()
+
     def problem(self) -> str:
         """Return why the ledger cannot be used, as a sentence; empty if it can."""
         return self._log.problem if self._log is not None else ""

@@ -56,7 +56,7 @@ class Embedder:
         provider: Returns the current embedding provider.
         in_use: Keeps providers open while entered.
         keys: Returns the embedding settings.
-        counted: Called with the purpose, model and estimated tokens of each embedding request.
+        counted: Called with the purpose, the provider and the estimated tokens of each embedding request.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Embedder:
         in_use: Callable[[], AbstractContextManager[None]],
         *,
         keys: Callable[[], EmbeddingKeys],
-        counted: Callable[[Purpose, str, int], None],
+        counted: Callable[[Purpose, EmbeddingProvider, int], None],
     ) -> None:
         self._indexer = indexer
         self._provider = provider
@@ -191,7 +191,7 @@ class Embedder:
                 raise
             self._log_failure("")
             identity = identity_of(provider)
-            self._counted(purpose, identity.model, sum(map(estimate, texts)))
+            self._counted(purpose, provider, sum(map(estimate, texts)))
             return identity, vectors
 
     def _limits_for(self, provider: EmbeddingProvider) -> BatchLimits:

@@ -97,6 +97,7 @@ class HostedEmbeddings(HostedProvider):
         # A compatible server may return other lengths under the same name, and a wrong guess embeds all notes again.
         self._dimensions = self.requested_dimensions() or (self._known.dimensions if self._account.requires_key else 0)
         self._measured = settings.dimensions is not None
+        self._tokens: int | None = 0
         self._limits = BatchLimits(
             most=settings.batch_size or min(self.MAX_BATCH, MAX_TEXTS),
             total=self._known.total,
@@ -122,6 +123,15 @@ class HostedEmbeddings(HostedProvider):
     @abstractmethod
     def vectors(self, response: Any) -> list[Vector]:
         """Return the vectors of a `Response` in the order of the texts. Raises BadAnswer."""
+
+    def tokens(self, response: Any) -> int | None:
+        """Return the tokens that the service counted in a request; None if it does not say."""
+        return None
+
+    def take_counted(self) -> int | None:
+        """Return the counted tokens; implements `CountsTokens.take_counted`."""
+        counted, self._tokens = self._tokens, 0
+        return counted
 
     def header(self, key: str) -> dict[str, str]:
         """Return the header with the key."""
@@ -241,6 +251,8 @@ class HostedEmbeddings(HostedProvider):
             response = msgspec.json.decode(body, type=self.Response)
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
             raise BadAnswer(f"The server's response is not a list of vectors: {_fault(body, error)}.") from error
+        counted = self.tokens(response)
+        self._tokens = None if counted is None or self._tokens is None else self._tokens + counted
         vectors = checked(self.vectors(response), count)
         length = len(vectors[0]) if vectors else self._dimensions
         if self._measured and length != self._dimensions:

@@ -19,6 +19,9 @@ from plugins.support.vector_checks import Vector, in_order
 
 OFFICIAL = "https://api.openai.com/v1"
 
+MOST_TOKENS = 10**9
+"""The most tokens that a response is believed to have counted."""
+
 
 class Entry(msgspec.Struct, frozen=True):
     """One vector and the index of its text."""
@@ -28,9 +31,10 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Entries(msgspec.Struct, frozen=True):
-    """A response."""
+    """A response. Compatible servers may count no tokens."""
 
     data: list[Entry]
+    usage: Any = None
 
 
 class OpenAIEmbeddings(HostedEmbeddings):
@@ -53,6 +57,10 @@ class OpenAIEmbeddings(HostedEmbeddings):
         """Return the body. Other servers do not know `dimensions`, so they are sent only if configured."""
         options = {} if dimensions is None else {"dimensions": dimensions}
         return {"model": model, "input": texts, **options}
+
+    def tokens(self, response: Entries) -> int | None:
+        counted = response.usage.get("total_tokens") if isinstance(response.usage, dict) else None
+        return counted if isinstance(counted, int) and 0 <= counted <= MOST_TOKENS else None
 
     def vectors(self, response: Entries) -> list[Vector]:
         """Return the vectors by their index, which may be out of order."""
