@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -21,8 +21,14 @@ FRESH_SECONDS = 1.0
 """Seconds for which the state of a shared log is taken for up to date when it is read."""
 
 
+T = TypeVar("T")
+
 TURNS, RETRY_SECONDS = 30, 1.0
 """Attempts to append what nobody waits for to a shared log, and the seconds between them; the next event tries again."""
+
+
+PAGE_BYTES = 512 * 1024
+"""Bytes of lines that are read at a time."""
 
 
 class LogFormat(msgspec.Struct, Generic[Event, State], frozen=True, kw_only=True):
@@ -78,6 +84,8 @@ class LazyLog(Generic[Event, State]):
         self._missing = False
         self._queued: list[Event] = []
         self._appending: asyncio.Task[None] | None = None
+        self._unsure: int | None = None
+        """The head before queued events were appended last, if the outcome is unknown."""
         self._as_of = -FRESH_SECONDS
         """When the state was up to date, on the monotonic clock."""
         self.problem = ""
@@ -150,9 +158,11 @@ class LazyLog(Generic[Event, State]):
     async def _append_queued(self) -> None:
         failures = 0
         while self._queued and failures < TURNS:
-            events = tuple(self._queued)
             try:
                 async with self.writing() as writer:
+                    if self._unsure is not None:
+                        await self._drop_stored(writer, self._unsure + 1)
+                    self._unsure, events = writer.head, tuple(self._queued)
                     for event in events:
                         writer.append(event, urgent=event is events[-1])
                     await writer.until_durable(writer.head)
@@ -161,7 +171,16 @@ class LazyLog(Generic[Event, State]):
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 del self._queued[: len(events)]
-                failures, self.problem = 0, ""
+                failures, self.problem, self._unsure = 0, "", None
+
+    async def _drop_stored(self, writer: LogWriter[Event, State], first: int) -> None:
+        """Drop the queued events that stand in the log from a seq on: their commit has happened, and its answer was lost."""
+        while self._queued and (lines := await writer.log.lines(first, limit=PAGE_BYTES)):
+            for line in lines:
+                if not self._queued or _Folded(self._form).event_of(line) != self._queued[0]:
+                    return
+                del self._queued[0]
+            first += len(lines)
 
     async def lines(self, first: int, *, limit: int) -> list[bytes]:
         """Return durable lines, see `Log.lines`. Raises StorageFailed."""
@@ -232,11 +251,20 @@ class _Folded(Generic[Event, State]):
         }
 
     def __call__(self, line: bytes) -> None:
+        envelope = self._decoded(_envelope, line)
+        if (event := self._event(envelope.kind, line)) is not None:
+            self.state = self._fold(self.state, event, seq=envelope.seq, at=envelope.at, turn=None, size=len(line))
+
+    def event_of(self, line: bytes) -> Event | None:
+        """Return the event of a line; None if it is of another kind. Raises InvalidLine."""
+        return self._event(self._decoded(_envelope, line).kind, line)
+
+    def _event(self, kind: str, line: bytes) -> Event | None:
+        decoder = self._decoders.get(kind)
+        return self._decoded(decoder.decode, line) if decoder else None
+
+    def _decoded(self, decode: Callable[[bytes], T], line: bytes) -> T:
         try:
-            envelope = _envelope(line)
-            decoder = self._decoders.get(envelope.kind)
-            event = decoder.decode(line) if decoder else None
+            return decode(line)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise InvalidLine(f"it cannot be read: {error}") from error
-        if event is not None:
-            self.state = self._fold(self.state, event, seq=envelope.seq, at=envelope.at, turn=None, size=len(line))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import psycopg
@@ -157,3 +157,27 @@ async def test_what_nobody_waits_for_is_appended_in_the_next_turn(url: str, tmp_
         await there.close()
         async with here.writing() as writer:
             assert writer.state == {0: "here", 7: "there", 8: "there"}
+
+
+async def test_an_append_whose_answer_was_lost_is_not_repeated(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lazy_log, "RETRY_SECONDS", 0.0)
+    stored, lost = GroupCommitter._append, list[int]()
+
+    def append(self: GroupCommitter, connection: Any, batch: Any) -> set[int]:
+        found = stored(self, connection, batch)
+        if not lost:
+            lost.append(1)
+            raise psycopg.OperationalError("the connection was lost")
+        return found
+
+    async with one_of_several(url, tmp_path) as (store, log):
+        await take(log, "first")
+        monkeypatch.setattr(GroupCommitter, "_append", append)
+        add = await log.appender()
+        for number in (1, 2, 3):
+            add(Taken(number, "me"))
+        await log.close()
+        assert FORM.read(store) == {0: "first", 1: "me", 2: "me", 3: "me"}  # the fold refuses a number that is taken
+    assert lost == [1]
