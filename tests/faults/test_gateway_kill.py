@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -72,10 +73,15 @@ async def test_after_a_kill_at_any_instant_everything_accepted_is_there_once_and
     install_tool(tmp_path / "plugins")
     home = tmp_path / "home"
     talkers = [Talker(key) for key in ("a", "b", "c")]
-    for _ in range(3):
+
+    def each_has_sent(count: int) -> bool:
+        return all(len(talker.sent) >= count for talker in talkers)
+
+    for count in range(1, 4):
         async with gateway_process(home, script=SCRIPT, faults=SLOW_DISK, path=tmp_path / "plugins") as gateway:
             talking = [asyncio.create_task(talker.talk(gateway)) for talker in talkers]
-            await asyncio.sleep(chance.uniform(0.2, 1.2))
+            await until(partial(each_has_sent, count))
+            await asyncio.sleep(chance.uniform(0, 1))
             await gateway.kill()
             await asyncio.gather(*talking)
     settings = {"EXUVIA__SESSIONS__QUEUE_LIMIT": "1000"}

@@ -221,9 +221,6 @@ async def test_a_message_of_a_group_to_somebody_else_is_ignored(tmp_path: Path, 
     assert [line["text"] for line in lines_of(g) if line["kind"] == "message_received"] == ["psst"]
 
 
-SLOW = {"providers.scripted.delay_ms": 400.0}
-
-
 async def test_an_edited_message_that_waits_for_its_turn_is_replaced(tmp_path: Path, elsewhere: Elsewhere) -> None:
     with replies_wait(0) as go_on:
         async with serving(tmp_path / "home", elsewhere) as g:
@@ -291,29 +288,31 @@ async def test_an_edit_of_a_message_that_was_answered_is_a_correction_that_says_
 
 
 async def test_a_deleted_message_that_waits_for_its_turn_is_withdrawn(tmp_path: Path, elsewhere: Elsewhere) -> None:
-    async with serving(tmp_path / "home", elsewhere, settings=SLOW) as g:
-        await elsewhere.say("first")
-        await elsewhere.say("second", id_="2")
-        await elsewhere.say("third", id_="3")
-        await elsewhere.until_heard(ok="3")
-        await elsewhere.say("", id_="gone", deletes="2", mentioned=False)
-        assert await elsewhere.until_heard(ok="gone") == {"ok": "gone", "new": True}
-        others: dict[str, dict[str, Any]] = {
-            "again": {"deletes": "2"},
-            "odd": {"deletes": "9"},
-            "far": {"deletes": "3", "room": "hall"},
-            "eve": {"deletes": "3", "sender": "eve"},
-        }
-        for id_, fields in others.items():
-            await elsewhere.say("", id_=id_, **fields)
-            assert await elsewhere.until_heard(ok=id_) == {"ok": id_, "new": False}
-        await elsewhere.until_heard(text="third")
-        await elsewhere.say("", id_="late", deletes="3")
-        assert await elsewhere.until_heard(ok="late") == {"ok": "late", "new": False}
-    assert [line["text"] for line in await elsewhere.rest()] == ["first", "third"]
-    (withdrawn,) = (line for line in lines_of(g) if line["kind"] == "message_withdrawn")
-    assert withdrawn["by"] == "ana"
-    assert len(g.journals()) == 1
+    with replies_wait(0) as go_on:
+        async with serving(tmp_path / "home", elsewhere) as g:
+            await elsewhere.say("first")
+            await elsewhere.say("second", id_="2")
+            await elsewhere.say("third", id_="3")
+            await elsewhere.until_heard(ok="3")
+            await elsewhere.say("", id_="gone", deletes="2", mentioned=False)
+            assert await elsewhere.until_heard(ok="gone") == {"ok": "gone", "new": True}
+            others: dict[str, dict[str, Any]] = {
+                "again": {"deletes": "2"},
+                "odd": {"deletes": "9"},
+                "far": {"deletes": "3", "room": "hall"},
+                "eve": {"deletes": "3", "sender": "eve"},
+            }
+            for id_, fields in others.items():
+                await elsewhere.say("", id_=id_, **fields)
+                assert await elsewhere.until_heard(ok=id_) == {"ok": id_, "new": False}
+            go_on.set()
+            await elsewhere.until_heard(text="third")
+            await elsewhere.say("", id_="late", deletes="3")
+            assert await elsewhere.until_heard(ok="late") == {"ok": "late", "new": False}
+        assert [line["text"] for line in await elsewhere.rest()] == ["first", "third"]
+        (withdrawn,) = (line for line in lines_of(g) if line["kind"] == "message_withdrawn")
+        assert withdrawn["by"] == "ana"
+        assert len(g.journals()) == 1
 
 
 @pytest.mark.parametrize("edited", [False, True])
