@@ -205,6 +205,7 @@ class _LazyEndpoints:
 
     @cached_property
     def imports(self) -> ImportEndpoint:
+        from gateway.conversations.imports.import_files import ImportFiles  # noqa: PLC0415
         from gateway.conversations.imports.import_service import ImportService  # noqa: PLC0415
         from gateway.conversations.imports.journal_import import JournalImport  # noqa: PLC0415
         from gateway.http.console.conversation_endpoints import ImportEndpoint  # noqa: PLC0415 - not at the start
@@ -212,6 +213,7 @@ class _LazyEndpoints:
         gateway, services = self._gateway, self._gateway.dependencies.command_services
         service = ImportService(
             JournalImport(gateway.store, gateway.catalog, gateway.switchboard),
+            ImportFiles(gateway.dependencies.attachments, lambda: services.settings.current.gateway.attachment_bytes),
             fact_logs(self._context.home),
             facts=services.facts,
             schedules=services.schedules,

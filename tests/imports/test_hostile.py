@@ -95,7 +95,7 @@ async def test_what_no_reader_yields_is_left_out_whatever_sends_it(messages: lis
     """Such a conversation once kept the gateway busy for ever, or left a log without a line."""
     conversation = SourceConversation(id="c", messages=tuple(messages))
     unused: Any = None
-    service = ImportService(unused, unused, facts=unused, schedules=unused, now=unused, zone=unused)
+    service = ImportService(unused, unused, unused, facts=unused, schedules=unused, now=unused, zone=unused)
     (left,) = (await service.conversation(ImportSource(person="owner", program="chatgpt"), conversation)).left
     assert reason in left.reason
     assert fault_of(SourceConversation(id="c", messages=(message("a"), message("b", parent="a")))) == ""

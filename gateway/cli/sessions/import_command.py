@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, assert_never
 
@@ -16,14 +16,16 @@ from gateway.cli.sessions.session_changes import person_token
 from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_store import facts_of, read_facts
 from gateway.conversations.imports.branches import ImportSource
+from gateway.conversations.imports.import_files import ImportFiles, KeptFile, SourceFiles, has_files
 from gateway.conversations.imports.import_report import ImportedItems, ImportReport
 from gateway.conversations.imports.import_service import ImportPlanner, ImportRequest, ImportService
 from gateway.conversations.imports.journal_import import ConversationOutcome, JournalImport, UnusedHome
-from gateway.conversations.imports.programs import FAMILY, reader_of
+from gateway.conversations.imports.programs import FAMILY, files_of, reader_of
 from gateway.conversations.imports.readers.import_values import (
     LeftOut,
     SourceConversation,
     SourceFact,
+    SourceFile,
     SourceInvalid,
     SourceItem,
     SourceNote,
@@ -36,7 +38,7 @@ from gateway.conversations.schedules.schedules import Schedules
 from gateway.support import instance_address, logs
 from gateway.support.clock import SystemClock
 from gateway.support.errors import GatewayError
-from gateway.support.storage import fact_logs, session_logs
+from gateway.support.storage import attachments_of, fact_logs, session_logs
 from gateway.terminal.client import local_gateway
 from gateway.terminal.client.local_gateway import address_of, request
 from sessions.events.errors import HomeLocked
@@ -60,6 +62,8 @@ class ImportTarget(Protocol):
 
     async def conversation(self, source: ImportSource, conversation: SourceConversation) -> ConversationOutcome: ...
 
+    async def file(self, source: ImportSource, file: SourceFile) -> KeptFile: ...
+
     async def facts(self, source: ImportSource, entries: list[dict[str, Any]]) -> ImportedItems: ...
 
     async def schedule(self, source: ImportSource, wanted: SourceSchedule) -> ImportedItems: ...
@@ -77,8 +81,18 @@ def import_source(call: Invocation, program: str, path: Path, *, person: str, dr
     files = WorkspaceImport(workspace, config.skills.folders(workspace)[0], source.program, person, dry_run=dry_run)
     items = reader_of(program)(path)
     failure: SourceInvalid | None = None
+
+    async def work(target: ImportTarget) -> None:
+        with ExitStack() as stack:
+            place = files_of(program, path)
+            reader = stack.enter_context(closing(place)) if place else None
+            named = SourceFiles(reader, lambda file: target.file(source, file))
+            stored = _with_files(items, _planner(call), source, named, report)
+            await _import(stored, target, source, files, report)
+            report.add("files", "new", named.kept)
+
     try:
-        _run(call, lambda target: _import(items, target, source, files, report), dry_run=dry_run)
+        _run(call, work, dry_run=dry_run)
     except SourceInvalid as error:
         failure = error
     if call.as_json:
@@ -90,12 +104,29 @@ def import_source(call: Invocation, program: str, path: Path, *, person: str, dr
     return SUCCESS
 
 
+async def _with_files(
+    items: Iterator[SourceItem], planner: ImportPlanner, source: ImportSource, files: SourceFiles, report: ImportReport
+) -> AsyncIterator[SourceItem]:
+    """Yield the items; the files of messages that are not here yet are stored before."""
+    for item in items:
+        if not isinstance(item, SourceConversation) or not has_files(item):
+            yield item
+            continue
+        yield await files.stored(item, await planner.missing(source, item))
+        for left in files.left(item.title or item.name):
+            report.leave(left)
+
+
 async def _import(
-    items: Iterator[SourceItem], target: ImportTarget, source: ImportSource, files: WorkspaceImport, report: ImportReport
+    items: AsyncIterator[SourceItem],
+    target: ImportTarget,
+    source: ImportSource,
+    files: WorkspaceImport,
+    report: ImportReport,
 ) -> None:
     """Import the items one by one. Facts are collected, since each addition is one event."""
     facts: list[dict[str, Any]] = []
-    for item in items:
+    async for item in items:
         match item:
             case SourceConversation():
                 report.add_conversation(await target.conversation(source, item))
@@ -144,7 +175,12 @@ def _run(call: Invocation, work: Callable[[ImportTarget], Coroutine[Any, Any, No
 def _planner(call: Invocation) -> ImportPlanner:
     root, settings = fact_logs(call.home), Settings(call.config())
     return ImportPlanner(
-        session_logs(call.home), root, facts=lambda: read_facts(root), now=SystemClock().now, zone=settings.zone_of
+        session_logs(call.home),
+        root,
+        limit=lambda: settings.current.gateway.attachment_bytes,
+        facts=lambda: read_facts(root),
+        now=SystemClock().now,
+        zone=settings.zone_of,
     )
 
 
@@ -161,7 +197,9 @@ async def _service(call: Invocation) -> AsyncIterator[ImportService]:
         Schedules(stores.facts, clock.now) as schedules,
     ):
         journals = JournalImport(stores.sessions, catalog, UnusedHome(stores.sessions))
-        yield ImportService(journals, stores.facts, facts=facts, schedules=schedules, now=clock.now, zone=settings.zone_of)
+        files = ImportFiles(attachments_of(call.home), lambda: settings.current.gateway.attachment_bytes)
+        now, zone = clock.now, settings.zone_of
+        yield ImportService(journals, files, stores.facts, facts=facts, schedules=schedules, now=now, zone=zone)
 
 
 class _Gateway:
@@ -173,6 +211,9 @@ class _Gateway:
     async def conversation(self, source: ImportSource, conversation: SourceConversation) -> ConversationOutcome:
         wanted = ImportRequest(program=source.program, conversation=conversation)
         return await self._ask(source, wanted, ConversationOutcome)
+
+    async def file(self, source: ImportSource, file: SourceFile) -> KeptFile:
+        return await self._ask(source, ImportRequest(program=source.program, file=file), KeptFile)
 
     async def facts(self, source: ImportSource, entries: list[dict[str, Any]]) -> ImportedItems:
         return await self._ask(source, ImportRequest(program=source.program, facts=entries), ImportedItems)

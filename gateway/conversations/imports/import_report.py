@@ -20,7 +20,7 @@ MOST_REASONS = 200
 Outcome: TypeAlias = Literal["new", "forked", "continued", "unchanged"]
 
 _WORDS = {"new": "new", "forked": "forked", "continued": "continued", "unchanged": "here already"}
-_ORDER = ("conversations", "branches", "notes", "facts", "schedules", "skills")
+_ORDER = ("conversations", "branches", "files", "notes", "facts", "schedules", "skills")
 
 
 class ImportedItems(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,10 +10,17 @@ from typing import Any
 import msgspec
 
 from gateway.conversations.imports.branches import NAME_CHARACTERS, ImportSource, fault_of
+from gateway.conversations.imports.import_files import ImportFiles, KeptFile, fault_of_file
 from gateway.conversations.imports.import_log import DELETED
 from gateway.conversations.imports.import_report import ImportedItems
-from gateway.conversations.imports.journal_import import ConversationOutcome, JournalImport, PlannedImport, planned
-from gateway.conversations.imports.readers.import_values import LeftOut, SourceConversation, SourceSchedule
+from gateway.conversations.imports.journal_import import (
+    ConversationOutcome,
+    JournalImport,
+    PlannedImport,
+    missing_messages,
+    planned,
+)
+from gateway.conversations.imports.readers.import_values import LeftOut, SourceConversation, SourceFile, SourceSchedule
 from gateway.conversations.schedules.parsing import parse_rule
 from gateway.conversations.schedules.recurrence import is_zone
 from gateway.conversations.schedules.schedules import (
@@ -30,7 +37,7 @@ from plugins.api.fact_values import FactsError, InvalidFact
 from plugins.facts.fact_book import FactBook
 from plugins.facts.fact_export import parse_facts
 from plugins.facts.facts import Facts
-from sessions.events.errors import SessionsError
+from sessions.events.errors import JournalDamaged, SessionsError
 from sessions.store.lazy_log import LogFormat
 from sessions.store.protocols import LogReader
 
@@ -43,6 +50,7 @@ class ImportRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     program: str
     conversation: SourceConversation | None = None
+    file: SourceFile | None = None
     facts: list[dict[str, Any]] | None = None
     schedule: SourceSchedule | None = None
 
@@ -86,6 +94,7 @@ class ImportPlanner:
     Args:
         sessions: The logs of the sessions.
         root: The other logs of the home.
+        limit: Returns the maximum size of a file in bytes.
         facts: Returns the facts.
         now: Returns the current time in UTC.
         zone: Returns the name of a person's time zone, "" for the system's.
@@ -96,12 +105,14 @@ class ImportPlanner:
         sessions: LogReader,
         root: LogReader,
         *,
+        limit: Callable[[], int],
         facts: Callable[[], FactBook],
         now: Callable[[], datetime],
         zone: Callable[[str], str],
     ) -> None:
         self._sessions = sessions
         self._root = root
+        self._limit = limit
         self._facts = facts
         self._now = now
         self._zone = zone
@@ -111,6 +122,20 @@ class ImportPlanner:
         if fault := fault_of(conversation):
             return _left_out(conversation, fault)
         return planned(PlannedImport(self._sessions, source, conversation, DELETED.read(self._root)))
+
+    async def file(self, source: ImportSource, file: SourceFile) -> KeptFile:
+        """Say what would become of a file."""
+        return KeptFile(reason=fault_of_file(file, self._limit()))
+
+    async def missing(self, source: ImportSource, conversation: SourceConversation) -> frozenset[str]:
+        """Return the ids of the messages that would be added. Raises StorageFailed."""
+        if fault_of(conversation):
+            return frozenset()
+        try:
+            plan = PlannedImport(self._sessions, source, conversation, DELETED.read(self._root))
+        except JournalDamaged:
+            return frozenset()
+        return missing_messages(plan)
 
     async def facts(self, source: ImportSource, entries: Sequence[dict[str, Any]]) -> ImportedItems:
         """Say what would become of facts."""
@@ -132,6 +157,7 @@ class ImportService:
 
     Args:
         journals: Writes conversations.
+        files: Stores their files.
         root: The logs of the home that are not sessions.
         facts: The facts.
         schedules: The schedules.
@@ -142,6 +168,7 @@ class ImportService:
     def __init__(
         self,
         journals: JournalImport,
+        files: ImportFiles,
         root: LogReader,
         *,
         facts: Facts,
@@ -150,6 +177,7 @@ class ImportService:
         zone: Callable[[str], str],
     ) -> None:
         self._journals = journals
+        self._files = files
         self._root = root
         self._facts = facts
         self._schedules = schedules
@@ -162,8 +190,16 @@ class ImportService:
         if fault := await asyncio.to_thread(fault_of, conversation):
             return _left_out(conversation, fault)
         async with self._one:
+            conversation, attachments = await self._files.owned(source, conversation)
             deleted = await asyncio.to_thread(DELETED.read, self._root)
-            return await self._journals.add(source, conversation, deleted)
+            outcome = await self._journals.add(source, conversation, deleted)
+            if any(branch.messages for branch in outcome.branches):
+                await self._files.settle(source, attachments)
+            return outcome
+
+    async def file(self, source: ImportSource, file: SourceFile) -> KeptFile:
+        """Store a file of a message that is added next. Raises SessionsError."""
+        return await self._files.keep(source, file)
 
     async def facts(self, source: ImportSource, entries: Sequence[dict[str, Any]]) -> ImportedItems:
         """Add facts durably that are not known."""

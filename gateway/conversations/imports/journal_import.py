@@ -178,6 +178,17 @@ class PlannedImport:
         self.existing = [*(each for each in self.existing if each.session != session), grown]
 
 
+def missing_messages(plan: PlannedImport) -> frozenset[str]:
+    """Return the ids of the messages that an import would add."""
+    missing: set[str] = set()
+    for branch in [] if plan.refused else plan.branches:
+        placement = place(branch, plan.existing)
+        if outcome_of(branch, placement) != "unchanged" and not plan.is_deleted(plan.target(branch, placement)[0]):
+            missing |= {message.id for message in branch[max(0, placement.start - bool(placement.lacking)) :]}
+            plan.added(branch, placement)
+    return frozenset(missing)
+
+
 def outcome_of(branch: Sequence[SourceMessage], placement: Placement) -> Literal["new", "forked", "continued", "unchanged"]:
     """Return what a placement does."""
     if placement.base is None:
@@ -311,14 +322,14 @@ def _beginning(plan: PlannedImport, base: ExistingBranch | None) -> Iterator[Eve
 
 def _imported(person: str, message: SourceMessage) -> Event:
     if not message.reply:
-        return MessageImported(id=message.id, sender=person, text=message.text)
+        return MessageImported(id=message.id, sender=person, text=message.text, attachments=message.attachments)
     calls = tuple(RequestedCall(id=call.id, tool=call.tool, arguments=call.arguments) for call in message.calls)
     return ReplyImported(id=message.id, model=message.model, text=message.text, reasoning=message.reasoning, calls=calls)
 
 
 def _result(call: SourceCall, ref: CallRef) -> ToolReturned:
     output = call.output if call.outcome != "unknown" else NO_RESULT
-    return ToolReturned(call=ref, outcome=call.outcome, output=output)
+    return ToolReturned(call=ref, outcome=call.outcome, output=output, attachments=call.attachments)
 
 
 def _shortened(event: Event) -> Event:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import cast
 
+from gateway.conversations.imports.readers.export_files import ExportFiles
 from gateway.conversations.imports.readers.import_values import Reader
 
 PROGRAMS = {
@@ -20,6 +22,9 @@ PROGRAMS = {
     "open-webui": "open_webui.read_open_webui",
 }
 
+WITH_FILES = ("chatgpt", "claude", "open-webui")
+"""The programs whose conversations name files by their places."""
+
 FAMILY = {"copaw": "qwenpaw"}
 """The program under which conversations are known, where two names mean the same one."""
 
@@ -28,3 +33,15 @@ def reader_of(program: str) -> Reader:
     """Return the reader of a program, one of the names of `exuvia import`."""
     module, _, name = PROGRAMS[program].partition(".")
     return cast("Reader", getattr(import_module(f"gateway.conversations.imports.readers.{module}"), name))
+
+
+def files_of(program: str, path: Path) -> ExportFiles | None:
+    """Return the files that the conversations of a program name; None if they name none. Raises SourceInvalid."""
+    if program not in WITH_FILES:
+        return None
+    if program == "open-webui":
+        from gateway.conversations.imports.readers.open_webui import uploads_of  # noqa: PLC0415 - as its reader
+
+        path = uploads_of(path)
+        return ExportFiles(path) if path.is_dir() else None
+    return ExportFiles(path)

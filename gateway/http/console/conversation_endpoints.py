@@ -35,6 +35,7 @@ from gateway.conversations.commands.schedule_view import PersonsSchedules
 from gateway.conversations.erasure.erasure_plan import Chosen
 from gateway.conversations.erasure.erasures import Erased
 from gateway.conversations.imports.branches import ImportSource
+from gateway.conversations.imports.import_files import KeptFile
 from gateway.conversations.imports.import_report import ImportedItems
 from gateway.conversations.imports.import_service import ImportRequest, ImportService
 from gateway.conversations.imports.journal_import import ConversationOutcome
@@ -328,10 +329,14 @@ class ImportEndpoint:
             except (SessionsError, InvalidLine) as error:
                 return refusal(503, "storage_failed", sentence_of(error))
         if outcome is None:
-            return refusal(400, "bad_request", "The request has no conversation with messages, no facts and no schedule.")
+            return refusal(400, "bad_request", "The request has no conversation, file, facts or schedule.")
         return answer(200, outcome)
 
-    async def _import(self, source: ImportSource, wanted: ImportRequest) -> ConversationOutcome | ImportedItems | None:
+    async def _import(
+        self, source: ImportSource, wanted: ImportRequest
+    ) -> ConversationOutcome | ImportedItems | KeptFile | None:
+        if wanted.file is not None:
+            return await self._service.file(source, wanted.file)
         if wanted.conversation is not None and wanted.conversation.messages:
             return await self._service.conversation(source, wanted.conversation)
         if wanted.facts is not None:

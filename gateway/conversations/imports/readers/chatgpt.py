@@ -21,6 +21,7 @@ from gateway.conversations.imports.readers.import_values import (
     Kind,
     LeftOut,
     SourceConversation,
+    SourceFile,
     SourceInvalid,
     SourceItem,
     SourceMessage,
@@ -80,31 +81,31 @@ def read_chatgpt(path: Path) -> Iterator[SourceItem]:
         for name in names:
             with files.open(name) as stream:
                 for number, element in enumerate(elements(stream), 1):
-                    yield from _items(element, f"number {number} in {name}")
+                    yield from _items(element, f"number {number} in {name}", files)
 
 
 def _single(files: ExportFiles, path: Path) -> list[str]:
     return files.names if path.is_file() and len(files.names) == 1 and path.suffix == ".json" else []
 
 
-def _items(element: bytes | TooLong, place: str) -> Iterator[SourceItem]:
+def _items(element: bytes | TooLong, place: str, files: ExportFiles) -> Iterator[SourceItem]:
     if isinstance(element, TooLong):
         yield LeftOut(kind="conversations", reason="larger than 32 MiB", name=place)
         return
     try:
-        yield from _conversation(decoded(element, _Conversation), place)
+        yield from _conversation(decoded(element, _Conversation), place, files)
     except ValueError as error:
         yield LeftOut(kind="conversations", reason=str(error), name=place)
 
 
-def _conversation(read: _Conversation, place: str) -> Iterator[SourceItem]:
+def _conversation(read: _Conversation, place: str, files: ExportFiles) -> Iterator[SourceItem]:
     title = clean(read.title, 300)
     known = read.conversation_id or read.id
     if not known:
         yield LeftOut(kind="conversations", reason="it has no id", name=title or place)
         return
     left = Counter[tuple[Kind, str]]()
-    messages = _Tree(read.mapping, left)
+    messages = _Tree(read.mapping, files, left)
     ordered = messages.ordered()
     yield from (LeftOut(kind=kind, reason=reason, name=title or place, count=n) for (kind, reason), n in left.items())
     if not ordered:
@@ -120,11 +121,18 @@ def _conversation(read: _Conversation, place: str) -> Iterator[SourceItem]:
     )
 
 
+def _asset(part: object) -> str:
+    """Return the beginning of the name of the file with a picture, or a recording; "" if a part is none."""
+    pointer = clean(part.get("asset_pointer"), 300) if isinstance(part, dict) else ""
+    return pointer.partition("://")[2].partition("#")[0]
+
+
 class _Tree:
     """The visible messages of a tree, in which links may be missing or go round in circles."""
 
-    def __init__(self, nodes: dict[str, _Node], left: Counter[tuple[Kind, str]]) -> None:
+    def __init__(self, nodes: dict[str, _Node], files: ExportFiles, left: Counter[tuple[Kind, str]]) -> None:
         self._nodes = nodes
+        self._files = files
         self._left = left
         self._messages: dict[str, SourceMessage] = {}
         self._above: dict[str, str] = {}
@@ -145,7 +153,8 @@ class _Tree:
         (call,) = shown.calls
         output = "\n\n".join(filter(None, (call.output, self._raw(content))))[:LONGEST_TEXT]
         outcome = "failed" if content.content_type == "system_error" else "returned"
-        done = msgspec.structs.replace(call, output=output, outcome=outcome)
+        files = (*call.files, *self._pictures(content))
+        done = msgspec.structs.replace(call, output=output, outcome=outcome, files=files)
         self._messages[shown.id] = msgspec.structs.replace(shown, calls=(done,))
 
     def visible_at_or_before(self, id_: str) -> str:
@@ -195,11 +204,32 @@ class _Tree:
         called = role == "assistant" and message.recipient not in (None, "all", "")
         calls = (call_of(message.recipient, self._raw(content), id_),) if called else ()
         text = "" if called else self._text(content)
-        if not text and not calls:
+        files = () if role == "assistant" else tuple(self._attached(message.metadata, self._pictures(content)))
+        if not text and not calls and not files:
             return None
         model = clean(message.metadata.model, 100) if message.metadata else ""
         at = moment(message.create_time)
-        return SourceMessage(id=id_, reply=role == "assistant", text=text, at=at, model=model, calls=calls)
+        return SourceMessage(id=id_, reply=role == "assistant", text=text, at=at, model=model, calls=calls, files=files)
+
+    def _pictures(self, content: _Content) -> list[SourceFile]:
+        """Return the pictures of a message of which the export has the bytes."""
+        parts = content.parts if isinstance(content.parts, list) else []
+        places = (self._files.named(_asset(part)) for part in parts if isinstance(part, dict))
+        return [SourceFile(name=place, place=place) for place in places if place]
+
+    def _attached(self, metadata: _Metadata | None, pictures: list[SourceFile]) -> Iterator[SourceFile]:
+        """Yield the files of a person's message: the pictures, with their names, and others."""
+        known = {each.place: each for each in pictures}
+        listed = metadata.attachments if metadata is not None and isinstance(metadata.attachments, list) else []
+        for each in listed:
+            if not isinstance(each, dict) or not (id_ := clean(each.get("id"), 200)):
+                continue
+            if place := self._files.named(id_):
+                media = clean(each.get("mimeType") or each.get("mime_type"), 100)
+                known[place] = SourceFile(name=clean(each.get("name"), 200) or place, media=media, place=place)
+            elif not clean(each.get("mimeType") or each.get("mime_type"), 100).startswith("image/"):  # counted as a part
+                self._left["files", "attached files that the export does not have"] += 1
+        yield from known.values()
 
     def _raw(self, content: _Content) -> str:
         """Return the text of a call or a result."""
@@ -227,6 +257,8 @@ class _Tree:
         if isinstance(part, str):
             return clean(part)
         kind = part.get("content_type") if isinstance(part, dict) else None
+        if self._files.named(_asset(part)):
+            return ""
         if kind == "audio_transcription" and isinstance(part, dict):
             return clean(part.get("text"))
         self._left["files", "pictures and recordings"] += 1

@@ -19,6 +19,7 @@ from gateway.conversations.imports.readers.import_values import (
     LeftOut,
     SourceCall,
     SourceConversation,
+    SourceFile,
     SourceInvalid,
     SourceItem,
     SourceMessage,
@@ -78,7 +79,7 @@ def read_claude(path: Path) -> Iterator[SourceItem]:
         for name in names:
             with files.open(name) as stream:
                 for number, element in enumerate(elements(stream), 1):
-                    yield from _conversation(element, f"number {number} in {name}")
+                    yield from _conversation(element, f"number {number} in {name}", files)
         for name, read in (("memories.json", _memory_notes), ("projects.json", _project_notes)):
             if name in files.names:
                 with files.open(name) as stream:
@@ -86,7 +87,7 @@ def read_claude(path: Path) -> Iterator[SourceItem]:
                         yield from read(element)
 
 
-def _conversation(element: bytes | TooLong, place: str) -> Iterator[SourceItem]:
+def _conversation(element: bytes | TooLong, place: str, files: ExportFiles) -> Iterator[SourceItem]:
     if isinstance(element, TooLong):
         yield LeftOut(kind="conversations", reason="larger than 32 MiB", name=place)
         return
@@ -96,7 +97,7 @@ def _conversation(element: bytes | TooLong, place: str) -> Iterator[SourceItem]:
         yield LeftOut(kind="conversations", reason=str(error), name=place)
         return
     title, left = clean(read.name, 300), Counter[tuple[Kind, str]]()
-    messages, above = _messages(read.messages, left)
+    messages, above = _messages(read.messages, files, left)
     yield from (LeftOut(kind=kind, reason=reason, name=title or place, count=n) for (kind, reason), n in left.items())
     if not messages:
         yield LeftOut(kind="conversations", reason="it has no messages", name=title or place)
@@ -110,7 +111,9 @@ def _conversation(element: bytes | TooLong, place: str) -> Iterator[SourceItem]:
     )
 
 
-def _messages(read: list[_Message], left: Counter[tuple[Kind, str]]) -> tuple[list[SourceMessage], dict[str, str]]:
+def _messages(
+    read: list[_Message], files: ExportFiles, left: Counter[tuple[Kind, str]]
+) -> tuple[list[SourceMessage], dict[str, str]]:
     """Return the messages, and for each id that of the nearest message with a text. Parents precede in an export; one that
     does not is taken for missing. A reply is divided after its calls of tools; the last part has its id."""
     messages: list[SourceMessage] = []
@@ -122,13 +125,17 @@ def _messages(read: list[_Message], left: Counter[tuple[Kind, str]]) -> tuple[li
             continue
         parent = above.get(each.parent, "") if each.parent is not None else before
         parts = _parts(each, left)
-        if (reply := _ROLES.get(each.sender)) is None or not parts:
+        reply = _ROLES.get(each.sender)
+        named = tuple(_named(each, files, left)) if reply is False else ()
+        if named and not parts:
+            parts = [_Part()]
+        if reply is None or not parts:
             above[each.uuid] = parent
             continue
         for number, part in enumerate(parts, 1 - len(parts)):
             id_ = f"{each.uuid}/{number + len(parts)}" if number else each.uuid
-            shared = {"id": id_, "at": moment(each.created_at), "parent": parent, "reasoning": part.reasoning}
-            messages.append(SourceMessage(reply=reply, text=part.text, calls=tuple(part.calls), **shared))
+            message = SourceMessage(id=id_, reply=reply, text=part.text, at=moment(each.created_at), parent=parent)
+            messages.append(msgspec.structs.replace(message, reasoning=part.reasoning, calls=tuple(part.calls), files=named))
             parent = id_
         above[each.uuid] = before = each.uuid
     return messages, above
@@ -199,8 +206,17 @@ def _attached(message: _Message, left: Counter[tuple[Kind, str]]) -> Iterator[st
             yield f"{name or 'Attached text'}:\n\n{fence}\n{text}\n{fence}"
         else:
             left["files", "attached files, of which the export has only the names"] += 1
-    if isinstance(message.files, list) and message.files:
-        left["files", "attached files, of which the export has only the names"] += len(message.files)
+
+
+def _named(message: _Message, files: ExportFiles, left: Counter[tuple[Kind, str]]) -> Iterator[SourceFile]:
+    """Yield the files of a message that the export has."""
+    for each in message.files if isinstance(message.files, list) else []:
+        fields = each if isinstance(each, dict) else {}
+        name, id_ = clean(fields.get("file_name"), 200), clean(fields.get("file_uuid"), 100)
+        if place := files.named(id_) or (name if name in files else ""):
+            yield SourceFile(name=name or place, place=place)
+        else:
+            left["files", "attached files, of which the export has only the names"] += 1
 
 
 def _memory_notes(element: bytes | TooLong) -> Iterator[SourceItem]:

@@ -8,8 +8,10 @@ import re
 import stat
 import zipfile
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -53,7 +55,8 @@ class ExportFiles:
         self._paths: dict[str, Path] = {}
         self._members: dict[str, zipfile.ZipInfo] = {}
         if path.is_dir():
-            self._paths = {each.name: each for each in sorted(path.iterdir()) if each.is_file()}
+            inside = (each for each in sorted(path.glob("*/*")) if each.is_file() and not each.is_symlink())
+            self._paths = {each.name: each for each in (*inside, *sorted(path.iterdir())) if each.is_file()}
         elif not path.is_file():
             raise SourceInvalid(f"There is no file or folder {path}.")
         elif zipfile.is_zipfile(path):
@@ -75,6 +78,19 @@ class ExportFiles:
     def names(self) -> list[str]:
         """The names of the files."""
         return sorted([*self._paths, *self._members])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._paths or name in self._members
+
+    def named(self, beginning: str) -> str:
+        """Return the name of the first file that begins so; "" if there is none."""
+        at = bisect_left(self._sorted, beginning)
+        found = self._sorted[at] if beginning and at < len(self._sorted) else ""
+        return found if found.startswith(beginning) else ""
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return self.names
 
     def close(self) -> None:
         """Close the archive."""

@@ -8,17 +8,21 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from sessions.events.messages import Attachment
+
 
 class SourceInvalid(Exception):
     """The source cannot be imported at all; `str(error)` is a sentence."""
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file or picture of a message: its name, media type and content."""
+    """A file or picture of a message or of the result of a tool: its name, its media type as stated there, and its content,
+    or its `place` among the files of the source (`programs.files_of`)."""
 
     name: str
-    media: str
-    content: bytes
+    media: str = ""
+    content: bytes = b""
+    place: str = ""
 
 
 class SourceCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +34,7 @@ class SourceCall(msgspec.Struct, frozen=True, kw_only=True):
         id: The program's id of the call; empty if it has none.
         output: The output.
         outcome: `unknown` if the program has no result.
+        files: The files of the result, and `attachments` those of them that are stored here.
     """
 
     tool: str
@@ -37,6 +42,8 @@ class SourceCall(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     output: str = ""
     outcome: Literal["returned", "failed", "unknown"] = "unknown"
+    files: tuple[SourceFile, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
 
 
 class SourceMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -51,6 +58,8 @@ class SourceMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         model: The model of a reply.
         reasoning: The visible reasoning of a reply.
         calls: The calls of tools that a reply ends with. Such a reply may have no text.
+        files: The files of a person's message, which may then have no text.
+        attachments: Those of them that are stored here.
     """
 
     id: str
@@ -61,6 +70,8 @@ class SourceMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     model: str = ""
     reasoning: str = ""
     calls: tuple[SourceCall, ...] = ()
+    files: tuple[SourceFile, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
 
 
 class SourceConversation(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,11 +17,20 @@ from gateway.conversations.imports.readers.import_values import (
     LeftOut,
     SourceCall,
     SourceConversation,
+    SourceFile,
     SourceItem,
     SourceMessage,
     SourceSchedule,
 )
-from gateway.conversations.imports.readers.source_text import LONGEST_TEXT, clean, decoded, moment, output_of, texts_of
+from gateway.conversations.imports.readers.source_text import (
+    LONGEST_TEXT,
+    clean,
+    decoded,
+    inline_files,
+    moment,
+    output_of,
+    texts_of,
+)
 from gateway.conversations.imports.readers.source_workspace import read_plain
 
 FILE_BYTES = 64 * 1024 * 1024
@@ -51,6 +60,7 @@ class MessageCollector:
         id_: str = "",
         parent: str | None = None,
         calls: Sequence[SourceCall] = (),
+        files: Sequence[SourceFile | None] = (),
         at: str = "",
         model: str = "",
         reasoning: str = "",
@@ -59,10 +69,14 @@ class MessageCollector:
         without a parent it follows the message before it. A parent must have been added before."""
         text = "\n\n".join(filter(None, map(clean, texts_of(content))))
         self._read_blocks(content)
+        files = [*files, *inline_files(content)]
+        kept = tuple(each for each in files if each is not None) if role in ("user", "human") else ()
+        if missing := len(files) - len(kept):
+            self._left["files", "pictures and files"] += missing
         before = self.messages[-1].id if self.messages else ""
         after = before if parent is None else self._above.get(parent, "")
         reply = REPLY_ROLES.get(role) if isinstance(role, str) else None
-        if reply is None or not (text or (reply and calls)):
+        if reply is None or not (text or (reply and calls) or kept):
             if reply is None and role == "system" and text:
                 self._left["messages", "system prompts"] += 1
             if id_:
@@ -71,7 +85,7 @@ class MessageCollector:
         id_ = id_ or derived_id(str(role), at, text, *(call.id for call in calls if not text))
         while id_ in self._above:
             id_ = f"{id_}+"
-        message = SourceMessage(id=id_, reply=reply, text=text, at=at, parent=after)
+        message = SourceMessage(id=id_, reply=reply, text=text, at=at, parent=after, files=kept)
         of_reply = {"model": model, "reasoning": reasoning} if reply else {}
         self.messages.append(msgspec.structs.replace(message, **of_reply))
         self._above[id_] = id_
@@ -103,8 +117,6 @@ class MessageCollector:
                 of = block.get("tool_use_id") or block.get("id") or block.get("toolCallId")
                 failed = bool(block.get("is_error") or block.get("isError"))
                 self.add_result(of, block.get("content", block.get("output")), failed=failed)
-            elif kind in ("image", "image_url", "audio", "video", "file"):
-                self._left["files", "pictures and files"] += 1
 
     def items(
         self, id_: str, *, at: str = "", title: str = "", name: str = "", archived: bool = False

@@ -14,17 +14,19 @@ from typing import Any
 
 import msgspec
 
+from gateway.conversations.imports.readers.export_files import ExportFiles
 from gateway.conversations.imports.readers.import_values import (
     LeftOut,
     SourceCall,
     SourceConversation,
     SourceFact,
+    SourceFile,
     SourceInvalid,
     SourceItem,
     SourceNote,
 )
 from gateway.conversations.imports.readers.linear_messages import MessageCollector
-from gateway.conversations.imports.readers.source_text import call_of, clean, decoded, moment
+from gateway.conversations.imports.readers.source_text import call_of, clean, decoded, inline_file, moment
 from gateway.conversations.imports.readers.source_workspace import note_path
 from gateway.conversations.imports.readers.sqlite_copy import opened_copy, table_columns
 
@@ -33,10 +35,10 @@ _ATTRIBUTE = re.compile(r'(?<![a-z])([a-z]++)="([^"]*+)"')
 
 def read_open_webui(path: Path) -> Iterator[SourceItem]:
     """Yield what the first user has. Raises SourceInvalid."""
-    inside = (path / "webui.db", path / "data" / "webui.db", path / "backend" / "data" / "webui.db")
-    file = next((each for each in inside if each.is_file()), path) if path.is_dir() else path
+    file = _database(path)
     if not file.is_file():
         raise SourceInvalid(f"{path} has no webui.db; it is no folder of Open WebUI.")
+    uploads = ExportFiles(uploads_of(path)) if uploads_of(path).is_dir() else None
     with opened_copy(file) as connection:
         tables = table_columns(connection)
         if not {"id", "user_id", "title", "chat"} <= tables.get("chat", set()):
@@ -46,7 +48,7 @@ def read_open_webui(path: Path) -> Iterator[SourceItem]:
         if others:
             yield LeftOut(kind="conversations", reason="of other users of Open WebUI", count=others)
         for id_ in [row[0] for row in connection.execute("SELECT id FROM chat WHERE user_id = ? ORDER BY id", (user,))]:
-            yield from _chat(connection, id_, archived="archived" in tables["chat"])
+            yield from _chat(connection, id_, uploads, archived="archived" in tables["chat"])
         if {"id", "user_id", "content", "created_at"} <= tables.get("memory", set()):
             sql = "SELECT id, content, created_at FROM memory WHERE user_id = ? ORDER BY id"
             for id_, content, at in connection.execute(sql, (user,)):
@@ -54,6 +56,28 @@ def read_open_webui(path: Path) -> Iterator[SourceItem]:
         if {"id", "user_id", "title", "data"} <= tables.get("note", set()):
             for id_, title, data in connection.execute("SELECT id, title, data FROM note WHERE user_id = ?", (user,)):
                 yield from _note(str(id_), title, data)
+
+
+def _database(path: Path) -> Path:
+    inside = (path / "webui.db", path / "data" / "webui.db", path / "backend" / "data" / "webui.db")
+    return next((each for each in inside if each.is_file()), path) if path.is_dir() else path
+
+
+def uploads_of(path: Path) -> Path:
+    """Return the folder with the files of all messages."""
+    return _database(path).parent / "uploads"
+
+
+def _files(listed: object, uploads: ExportFiles | None) -> Iterator[SourceFile | None]:
+    """Yield the files of a message: pictures in the database itself, and those among the uploads; None for others."""
+    for each in listed if isinstance(listed, list) else []:
+        fields = each if isinstance(each, dict) else {}
+        if found := inline_file(fields.get("url")):
+            yield found
+            continue
+        id_ = clean(fields.get("id"), 100) or clean(fields.get("url"), 300).removesuffix("/content").rpartition("/")[2]
+        place = uploads.named(f"{id_}_") if uploads is not None and id_ else ""
+        yield SourceFile(name=clean(fields.get("name"), 200) or place, place=place) if place else None
 
 
 def _first_user(connection: Any, tables: dict[str, set[str]]) -> str:
@@ -65,7 +89,7 @@ def _first_user(connection: Any, tables: dict[str, set[str]]) -> str:
     return str(row[0]) if row else ""
 
 
-def _chat(connection: Any, id_: str, *, archived: bool) -> Iterator[SourceItem]:
+def _chat(connection: Any, id_: str, uploads: ExportFiles | None, *, archived: bool) -> Iterator[SourceItem]:
     sql = f"SELECT title, chat, created_at, {'archived' if archived else '0'} FROM chat WHERE id = ?"  # noqa: S608 - no input
     title, text, at, is_archived = connection.execute(sql, (id_,)).fetchone()
     title = clean(title, 300)
@@ -84,9 +108,14 @@ def _chat(connection: Any, id_: str, *, archived: bool) -> Iterator[SourceItem]:
         parent = clean(message.get("parentId"), 100)
         at_ = moment(message.get("timestamp"))
         parts = _parts(message.get("content"))
+        files = list(_files(message.get("files"), uploads)) if message.get("role") == "user" else []
         for number, part in enumerate(parts, 1 - len(parts)):
             id_ = f"{node}/{number + len(parts)}" if number else node
-            of_part: dict[str, Any] = {"reasoning": part.reasoning, "calls": [part.call] if part.call else []}
+            of_part: dict[str, Any] = {
+                "reasoning": part.reasoning,
+                "calls": [part.call] if part.call else [],
+                "files": files,
+            }
             collected.add(message.get("role"), part.text, id_=id_, parent=parent, at=at_, model=model, **of_part)
             parent = id_
     current = clean(history.get("currentId"), 100) if isinstance(history, dict) else ""

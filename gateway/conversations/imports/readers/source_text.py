@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import math
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.conversations.imports.readers.import_values import SourceCall
+from gateway.conversations.imports.readers.import_values import SourceCall, SourceFile
 from sessions.events.codec import replace_surrogates
 from sessions.store.log_writer import stamp
 
@@ -176,3 +179,34 @@ def output_of(content: object) -> str:
     if isinstance(content, list | str):
         return "\n\n".join(filter(None, map(clean, texts_of(content))))
     return _as_json(content) if isinstance(content, dict) else ""
+
+
+def inline_file(url: object, name: object = "") -> SourceFile | None:
+    """Return the file of a data URL; None for other values."""
+    if not isinstance(url, str) or not url.startswith("data:"):
+        return None
+    head, comma, data = url.partition(",")
+    media, _, coding = head.removeprefix("data:").rpartition(";")
+    return _of_base64(data, media, name) if comma and coding == "base64" else None
+
+
+def _of_base64(data: object, media: object, name: object) -> SourceFile | None:
+    try:
+        content = base64.b64decode(data, validate=True) if isinstance(data, str) else b""
+    except (binascii.Error, ValueError):
+        return None
+    return SourceFile(name=clean(name, 200), media=clean(media, 100), content=content) if content else None
+
+
+def inline_files(content: object) -> Iterator[SourceFile | None]:
+    """Yield the pictures and files in a message's content, in the form of the OpenAI and Anthropic APIs and of OpenClaw;
+    None for each whose bytes are elsewhere."""
+    for block in _objects(content):
+        if block.get("type") not in ("image", "image_url", "audio", "video", "file", "input_image", "input_file"):
+            continue
+        named, source = block.get("image_url"), block.get("source")
+        fields = source if isinstance(source, dict) else block
+        url = named.get("url") if isinstance(named, dict) else named
+        media = fields.get("media_type") or fields.get("mimeType")
+        name = block.get("name") or block.get("filename")
+        yield inline_file(url or fields.get("url"), name) or _of_base64(fields.get("data"), media, name)
