@@ -436,7 +436,7 @@ async def test_a_channel_that_ends_is_reopened_and_reported_meanwhile(
     async with serving(tmp_path / "home", elsewhere) as g:
         await elsewhere.say("one")
         await elsewhere.hear(), await elsewhere.hear()
-        monkeypatch.setattr(channel_runner, "PAUSES", (0.5,))
+        monkeypatch.setattr(channel_runner, "PAUSES", (8.0,))  # in which the report is read
         elsewhere.hang_up()
         status, client = "", await g.connect()
         async with deadline():
