@@ -187,6 +187,7 @@ class ApplicationBuilder:
             ),
             workspaces=agents.workspaces,
             quarantine=home.quarantine,
+            unexamined=(home.channels, home.mcp_logins),
             now=clock.now,
         )
         problems = Problems(

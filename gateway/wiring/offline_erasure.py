@@ -87,6 +87,7 @@ async def open_erasures(home: Home, workspaces: Sequence[Path]) -> AsyncIterator
             others=partial(other_logs, home, stores.facts, stores.of_plugin),
             workspaces=lambda: workspaces,
             quarantine=home.quarantine,
+            unexamined=(home.channels, home.mcp_logins),
             now=now,
         )
         log = LazyLog(DELETIONS, stores.facts, now, unusable="Nothing can be erased")

@@ -245,8 +245,11 @@ async def test_everything_of_a_person_is_erased_and_sums_stay(tmp_path: Path) ->
     home = await a_home(tmp_path)
     write_person(home)
     assert len(places(home)) == 26
+    (home.channels / "mail").mkdir(parents=True)
+    (home.channels / "mail" / "seen.json").write_text("[]")
     done = await asyncio.to_thread(exuvia, "erase", "person", PERSON, "--home", home.root, "--yes", "--json")
     assert done.returncode == 0, done.stderr
+    assert "channels/mail/seen.json" in " ".join(json.loads(done.stdout)["remains"]), "what is not examined is named"
     assert {"people.jsonl", f"{MONTH}.jsonl"} <= set(json.loads(done.stdout)["logs"])
     check_person_is_gone(home)
 

@@ -32,7 +32,14 @@ from gateway.conversations.erasure.erasure_plan import (
 )
 from gateway.conversations.erasure.fact_lines import ErasedFacts, FactEraser, facts_to_erase
 from gateway.conversations.erasure.note_sections import erase_from_notes, remove_notes_of
-from gateway.conversations.erasure.other_logs import OtherLog, PersonEraser, erase_from, pseudonym, quote_eraser
+from gateway.conversations.erasure.other_logs import (
+    OtherLog,
+    PersonEraser,
+    erase_from,
+    pseudonym,
+    quote_eraser,
+    unexamined_files,
+)
 from gateway.conversations.erasure.text_scrubbing import TextScrubber
 from gateway.conversations.facts.fact_store import LOG as FACTS
 from plugins.support.workspace import PERSON_ID
@@ -146,6 +153,7 @@ class Erasures:
         others: Returns the other logs of the home. Blocks.
         workspaces: Returns the workspaces.
         quarantine: The folder of what was set aside.
+        unexamined: The folders of what channels and logins keep, which is not told apart by persons.
         now: Returns the current time in UTC.
     """
 
@@ -160,8 +168,10 @@ class Erasures:
         others: Callable[[], Sequence[OtherLog]],
         workspaces: Callable[[], Collection[Path]],
         quarantine: Path,
+        unexamined: Sequence[Path],
         now: Callable[[], datetime],
     ) -> None:
+        self._unexamined = unexamined
         self._store = store
         self._catalog = catalog
         self._attachments = attachments
@@ -282,7 +292,7 @@ class Erasures:
             notes=tuple(notes),
             facts=len(facts.ids),
             attachments=removed,
-            remains=self._derived.remains,
+            remains=(*self._derived.remains, *await asyncio.to_thread(unexamined_files, self._unexamined)),
             logs=tuple(changed),
         )
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
@@ -45,6 +46,28 @@ _CONTENT = frozenset({"approvals", "responses", "schedules"})
 """The logs whose entries may quote what was said; the others have names and addresses."""
 
 _ID: TypeAlias = tuple[object, ...]
+
+
+NAMED_FILES = 20
+"""The number of files of channels and logins that a receipt names."""
+
+
+def unexamined_files(folders: Sequence[Path]) -> list[str]:
+    """Return a sentence that names the files that the gateway cannot examine, by their paths below the home; none if there
+    are none. Blocks."""
+    paths = [
+        f"{folder.name}/{path.relative_to(folder)}"
+        for folder in folders
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    ]
+    if not paths:
+        return []
+    more = f" and {len(paths) - NAMED_FILES} more" if len(paths) > NAMED_FILES else ""
+    return [
+        f"What channels and logins keep, which may have addresses of the person: {', '.join(paths[:NAMED_FILES])}{more}."
+        " Stop the gateway and delete a file to remove it; the channel or the login is then set up anew."
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
