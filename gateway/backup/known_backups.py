@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.backup.manifest import ERASED
+from gateway.backup.manifest import ledger_of
 from gateway.support.home import Home
 from gateway.support.storage import fact_logs
 from sessions.files.fsync import replace_file
@@ -50,7 +50,7 @@ def _note(place: Path, at: str, ledger: bytes) -> str:
     is_folder = place.is_dir()
     try:
         place.stat()
-        replace_file((place if is_folder else place.parent) / ERASED, ledger)
+        replace_file(ledger_of(place), ledger)
     except OSError:
         return (
             f"The backup {place} of {at} cannot be reached now and may have it; if it is restored, name this home's"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.backup.manifest import BackupRefused
 from gateway.conversations.deletion.deletion_log import (
     DELETIONS,
     Deletion,
@@ -57,7 +58,7 @@ class Outstanding(msgspec.Struct, frozen=True, kw_only=True):
 
 def outstanding(home: Home, paths: Iterable[Path], began: str) -> Outstanding:
     """Return what a home that was restored still has of what its own log of deletions, or one of `paths`, says was erased
-    or deleted. Raises OSError, SessionsError.
+    or deleted. Raises BackupRefused, OSError, SessionsError.
 
     A person who was erased before the backup `began` (RFC 3339, UTC) is not erased again: their id may be somebody else's
     since then.
@@ -107,6 +108,8 @@ def _read(path: Path) -> Ledger:
         with journals_in(path.parent).read(path.name.removesuffix(".jsonl")) as log:
             last = verify_lines(log, START, lines.append)
     except UnknownSession:
+        if path.exists():  # it is not named like a log
+            raise BackupRefused(f"The log of deletions {path} cannot be read; name a copy of it deletions.jsonl.") from None
         return Ledger()
     except SessionsError as error:
         raise type(error)(f"The log of deletions {path} cannot be read: {error}") from error

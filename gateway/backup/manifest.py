@@ -28,7 +28,7 @@ LOGS = "logs"
 """The folder of the logs of a backup folder."""
 
 ERASED = "erased.jsonl"
-"""The log of deletions and erasures beside a backup, which may be newer than the backup."""
+"""The log of deletions and erasures in a backup folder, which may be newer than the backup; see `ledger_of`."""
 
 
 class BackupRefused(GatewayError):
@@ -114,6 +114,12 @@ def read_manifest(folder: Path) -> Manifest | None:
         return decode_manifest((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
         return None
+
+
+def ledger_of(place: Path) -> Path:
+    """Return the place of the log of deletions of a backup: in its folder, or beside an archive and named after it, since
+    archives of other homes may be in the same folder."""
+    return place / ERASED if place.is_dir() else place.with_name(f"{place.name.partition('.')[0]}-{ERASED}")
 
 
 def sha256_of(file: BufferedReader) -> str:

@@ -18,12 +18,12 @@ import msgspec
 from gateway.backup.backup_folder import copied_log
 from gateway.backup.manifest import (
     CONTENT,
-    ERASED,
     MANIFEST,
     BackupRefused,
     FileEntry,
     Manifest,
     decode_manifest,
+    ledger_of,
     read_manifest,
     sha256_of,
 )
@@ -133,9 +133,9 @@ def new_home(home: Home) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def newest_ledger(folder: Path) -> Path | None:
+def newest_ledger(backup: Path) -> Path | None:
     """Return the log of the erasures beside a backup, or None."""
-    path = folder / ERASED
+    path = ledger_of(backup)
     return path if path.is_file() else None
 
 

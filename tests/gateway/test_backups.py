@@ -15,10 +15,13 @@ from pathlib import Path
 import pytest
 
 from gateway.backup.backup_folder import back_up
+from gateway.backup.known_backups import note_backup, note_in_backups
 from gateway.backup.ledger import delete_again, outstanding
 from gateway.backup.manifest import BackupRefused, FileEntry, Manifest, encode_manifest
-from gateway.backup.restoring import new_home, unpack_archive, unpack_folder, verify_backup
+from gateway.backup.restoring import new_home, newest_ledger, unpack_archive, unpack_folder, verify_backup
+from gateway.conversations.deletion.deletion_log import DeletionFinished
 from gateway.support.home import Home
+from sessions.events.codec import FIRST, encode_line
 from sessions.files import fsync
 from sessions.store.reading import StoredLog
 from tests.gateway.gateways import gateway
@@ -242,6 +245,27 @@ def test_no_link_of_an_archive_is_written_through_another_one(tmp_path: Path) ->
     with pytest.raises(BackupRefused, match="outside of a home"), new_home(Home(tmp_path / "home")) as draft:
         unpack_archive(archive, draft)
     assert list(outside.iterdir()) == []
+
+
+def test_the_log_of_deletions_beside_an_archive_is_that_of_its_home_and_none_is_passed_over(tmp_path: Path) -> None:
+    ledgers = {}
+    for name in ("one", "two"):
+        home, archive = a_home(tmp_path / name), tmp_path / f"exuvia-{name}.tar.age"
+        archive.touch()
+        line, _ = encode_line(1, "2026-11-29T09:00:00.000Z", None, DeletionFinished(deletion=name), FIRST)
+        home.deletions.write_bytes(line)
+        note_backup(home, archive, datetime.now(UTC))
+        assert str(archive) in note_in_backups(home)[0]
+        ledgers[archive] = line
+    for archive, line in ledgers.items():
+        beside = newest_ledger(archive)
+        assert beside is not None
+        assert beside.read_bytes() == line
+        assert outstanding(Home(tmp_path / "new"), [beside], "").newest.content == line
+    other = tmp_path / "deletions.jsonl.old"
+    other.write_bytes(line)
+    with pytest.raises(BackupRefused, match="cannot be read"):
+        outstanding(Home(tmp_path / "new"), [other], "")
 
 
 @pytest.mark.skipif(shutil.which("age-keygen") is None, reason="needs age, which encrypts backups")

@@ -66,9 +66,8 @@ def verify(folder: Path, *, as_json: bool) -> int:
 
 def restore_home(home: Home, source: str, *, identity: Path | None, ledgers: Sequence[Path], as_json: bool) -> int:
     """Restore a home from a folder, an archive, or an archive on standard input. Raises BackupRefused, OSError."""
-    folder = Path(source)
     with new_home(home) as root:
-        beside = newest_ledger(folder if folder.is_dir() else folder.parent) if source != "-" else None
+        beside = newest_ledger(Path(source)) if source != "-" else None
         manifest = _unpack(source, root, identity)
         found = outstanding(Home(root), [*ledgers, *([beside] if beside else [])], manifest.began)
         erased = len(found.deletions) + _erase_again(Home(root), found.erasures)
