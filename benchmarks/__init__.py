@@ -24,6 +24,7 @@ Benchmarks of components, without a gateway process:
 - `skills`: the time that skills cost at the start, in each turn and for a search.
 - `web`: the time and memory of reading a page of the web, and of looking for a URL in a conversation.
 - `facts`: extraction and recall of facts in scripted conversations (`dialogues`).
+- `budgets`: persons who spend at the same time while the gateway is killed, against the ledger.
 - `misbehaving_plugins`: the responsiveness of the event loop while plugins sleep, raise, leak tasks and flood the log.
 - `cluster`: several gateways on one PostgreSQL, in a package of its own.
 - `many_sessions`: a database with a million sessions.

@@ -14,6 +14,7 @@ import msgspec
 
 from benchmarks import (
     appending,
+    budgets,
     compacting,
     compaction,
     console,
@@ -52,6 +53,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "throughput": throughput.run,
     "restart": restart.run,
     "appending": appending.run,
+    "budgets": budgets.run,
     "opening": opening.run,
     "tokens": tokens.run,
     "compaction": compaction.run,
