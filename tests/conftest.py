@@ -42,7 +42,6 @@ LONGEST = (
     "faults/test_schedule_clock.py",
     "faults/test_approval_kill.py",
     "console/test_chat.py",
-    "channels/test_slack_receiving.py",
     "mcp/test_stdio_servers.py",
 )
 """Files that take half a minute or more, the longest first. Each is run by one worker, and the others would wait for the
