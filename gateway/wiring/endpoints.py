@@ -5,9 +5,9 @@ They are imported at the first request, which keeps the start fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gateway.http.console.config_endpoints import ConfigEndpoints
     from gateway.http.console.context_endpoints import ContextEndpoints
     from gateway.http.console.conversation_endpoints import ConversationEndpoints, ImportEndpoint, ScheduleEndpoints
-    from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients, UsageEndpoint
+    from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients, SkillEndpoints, UsageEndpoint
     from gateway.http.console.memory_endpoints import MemoryEndpoints
     from gateway.http.console.share_endpoints import ShareEndpoints
     from gateway.http.console.signing_in import PeopleEndpoints, SignInList
@@ -42,7 +42,10 @@ if TYPE_CHECKING:
     from gateway.http.openai.api import OpenAIApi
     from gateway.http.relay.cluster_endpoints import ClusterEndpoints
     from gateway.wiring.app import Application
+    from gateway.wiring.open_agents import AgentParts
     from gateway.wiring.self_examination import SelfExamination
+
+T = TypeVar("T")
 
 SESSION = "/api/sessions/{session:[A-Za-z0-9-]{1,64}}"
 CONTEXT = "/api/context/{key}"
@@ -55,6 +58,7 @@ SHARED = "/api/shared/{secret:[A-Za-z0-9_-]{1,100}}"
 SHARED_FILE = r"/files/{session:[A-Za-z0-9-]{1,64}}/{seq:\d{1,9}}/{sha256:[0-9a-f]{64}}"
 CHANNEL = "/api/channels/{name:[^/]{1,100}}"
 SCHEDULE = "/api/schedules/{schedule:[a-z0-9]{1,40}}"
+SKILL = "/api/skills/{skill:[^/]{1,100}}"
 PERSON = "/api/people/{person:[^/]{1,100}}"
 PAIRING = r"/api/pairings/{address:.{1,400}}"
 
@@ -142,11 +146,9 @@ class _LazyEndpoints:
 
     async def memory(self, agent: str) -> MemoryEndpoints | None:
         """Return the endpoints of an agent's memory, None if there is no such agent. Raises StorageFailed."""
-        if agent not in self._memories and agent in (MAIN_AGENT, *self._context.config.agents):
+        if agent not in self._memories and (parts := await self._parts(agent)) is not None:
             from gateway.http.console.memory_endpoints import MemoryEndpoints  # noqa: PLC0415 - not at the start
 
-            agents = self._gateway.agents
-            parts = agents.main if agent == MAIN_AGENT else await agents.parts(agent)
             known = parts.knowledge
             self._memories[agent] = MemoryEndpoints(
                 known.memory,
@@ -156,6 +158,19 @@ class _LazyEndpoints:
                 lambda person: self._context.settings.rights_of(person).notes,
             )
         return self._memories.get(agent)
+
+    async def skills(self, agent: str) -> SkillEndpoints | None:
+        """Return the endpoints of an agent's skills, None if there is no such agent. Raises StorageFailed."""
+        from gateway.http.console.gateway_endpoints import SkillEndpoints  # noqa: PLC0415 - not at the start
+
+        parts = await self._parts(agent)
+        return None if parts is None else SkillEndpoints(parts.knowledge.skills)
+
+    async def _parts(self, agent: str) -> AgentParts | None:
+        if agent not in (MAIN_AGENT, *self._context.config.agents):
+            return None
+        agents = self._gateway.agents
+        return agents.main if agent == MAIN_AGENT else await agents.parts(agent)
 
     @cached_property
     def health(self) -> HealthEndpoints:
@@ -258,19 +273,23 @@ def console_endpoints(
         Endpoint("GET", "/api/models", _later(lambda: of.composer.models)),
         Endpoint("GET", "/api/prompts", _later(lambda: of.composer.prompts)),
         Endpoint("GET", "/api/files", _later(lambda: of.composer.files)),
-        Endpoint("GET", "/api/memory", _of_agent(of, lambda memory: memory.search)),
-        Endpoint("GET", "/api/memory/forms", _of_agent(of, lambda memory: memory.forms)),
-        Endpoint("GET", "/api/notes", _of_agent(of, lambda memory: memory.notes)),
-        Endpoint("GET", NOTE, _of_agent(of, lambda memory: memory.note)),
-        Endpoint("PUT", NOTE, _of_agent(of, lambda memory: memory.write)),
-        Endpoint("POST", NOTE, _of_agent(of, lambda memory: memory.move)),
-        Endpoint("DELETE", NOTE, _of_agent(of, lambda memory: memory.delete)),
-        Endpoint("GET", "/api/facts", _of_agent(of, lambda memory: memory.facts)),
-        Endpoint("GET", FACT, _of_agent(of, lambda memory: memory.fact)),
-        Endpoint("POST", FACT + "/pin", _of_agent(of, lambda memory: memory.pin)),
-        Endpoint("POST", FACT + "/unpin", _of_agent(of, lambda memory: memory.unpin)),
-        Endpoint("PATCH", FACT, _of_agent(of, lambda memory: memory.edit)),
-        Endpoint("DELETE", FACT, _of_agent(of, lambda memory: memory.forget)),
+        Endpoint("GET", "/api/memory", _of_agent(of.memory, lambda memory: memory.search)),
+        Endpoint("GET", "/api/memory/forms", _of_agent(of.memory, lambda memory: memory.forms)),
+        Endpoint("GET", "/api/notes", _of_agent(of.memory, lambda memory: memory.notes)),
+        Endpoint("GET", NOTE, _of_agent(of.memory, lambda memory: memory.note)),
+        Endpoint("PUT", NOTE, _of_agent(of.memory, lambda memory: memory.write)),
+        Endpoint("POST", NOTE, _of_agent(of.memory, lambda memory: memory.move)),
+        Endpoint("DELETE", NOTE, _of_agent(of.memory, lambda memory: memory.delete)),
+        Endpoint("GET", "/api/facts", _of_agent(of.memory, lambda memory: memory.facts)),
+        Endpoint("GET", FACT, _of_agent(of.memory, lambda memory: memory.fact)),
+        Endpoint("POST", FACT + "/pin", _of_agent(of.memory, lambda memory: memory.pin)),
+        Endpoint("POST", FACT + "/unpin", _of_agent(of.memory, lambda memory: memory.unpin)),
+        Endpoint("PATCH", FACT, _of_agent(of.memory, lambda memory: memory.edit)),
+        Endpoint("DELETE", FACT, _of_agent(of.memory, lambda memory: memory.forget)),
+        Endpoint("GET", "/api/skills", _of_agent(of.skills, lambda skills: skills.listed)),
+        Endpoint("GET", SKILL, _of_agent(of.skills, lambda skills: skills.show)),
+        Endpoint("POST", SKILL + "/admit", _of_agent(of.skills, lambda skills: skills.admit)),
+        Endpoint("POST", SKILL + "/revoke", _of_agent(of.skills, lambda skills: skills.revoke)),
         Endpoint("GET", "/api/recipients", _later(lambda: of.recipients.recipients)),
         Endpoint("GET", "/api/usage", _later(lambda: of.usage.usage)),
         Endpoint("GET", "/api/health", owner_only(_later(lambda: of.health.health))),
@@ -333,17 +352,17 @@ def _later(method: Callable[[], Admitted]) -> Admitted:
     return handle
 
 
-def _of_agent(of: _LazyEndpoints, choose: Callable[[MemoryEndpoints], Admitted]) -> Admitted:
-    """Return a handler of the memory of the agent that a request names, by default `main`."""
+def _of_agent(of: Callable[[str], Awaitable[T | None]], choose: Callable[[T], Admitted]) -> Admitted:
+    """Return a handler of the endpoints of the agent that a request names, by default `main`."""
 
     async def handle(request: web.Request, admission: Admission) -> web.StreamResponse:
         try:
-            memory = await of.memory(request.query.get("agent") or MAIN_AGENT)
+            endpoints = await of(request.query.get("agent") or MAIN_AGENT)
         except StorageFailed as error:
             return refusal(503, "storage_failed", str(error))
-        if memory is None:
+        if endpoints is None:
             return refusal(404, "not_found", "There is no such agent.")
-        return await choose(memory)(request, admission)
+        return await choose(endpoints)(request, admission)
 
     return handle
 

@@ -71,7 +71,7 @@ async def test_every_page_fits_its_window(tmp_path: Path, browser: Browser, widt
         client = await running.connect()
         await client.chat("# A title\n\n`" + "x" * 300 + "`\n\n| a | b |\n|---|---|\n| " + "wide " * 40 + " | b |")
         await visit.sign_in()
-        for place in ("chat/~", "chat/main", "context/main", "memory", "schedules", "health"):
+        for place in ("chat/~", "chat/main", "context/main", "memory", "skills", "schedules", "health"):
             await page.goto(f"{visit.url}/#/{place}")
             await expect(page.locator(f"main.{place.partition('/')[0]} > *").first).to_be_visible()
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), place
@@ -132,6 +132,7 @@ async def test_every_text_of_every_page_has_a_size_of_the_scale(tmp_path: Path, 
             "chat/main",
             "context/main",
             "memory",
+            "skills",
             "schedules",
             "health",
             "settings/models",

@@ -2,20 +2,24 @@
 
 GET /api/health       /status.json, the samples of the last hour, plugins with their failures, tokens by purpose
 GET /api/usage        what this month's requests cost: all of them for the owner, else the person's own
+GET /api/skills       the skills of the agent `main`, or with `?agent=NAME` of another one
+GET /api/skills/{name}                  for the owner: its text or its changes, and the digest of its files
+POST /api/skills/{name}/admit, /revoke  for the owner: admit it as `{"digest"}` says, or no more; returns the skills
 GET /api/recipients   each model that receives texts of a new session, with its purpose and address
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 from aiohttp import web
 
 from gateway.auth.people import Admission
-from gateway.http.responses import answer
+from gateway.http.request_bodies import BodyRefused, read_body
+from gateway.http.responses import answer, refusal
 from gateway.metrics.counters import Counters
 from gateway.models.registry import ChosenModel, ModelRegistry
 from gateway.models.spending.spending import Spending
@@ -25,9 +29,14 @@ from gateway.status.last_hour import EVERY, LastHour
 from gateway.status.overview import Overview
 from gateway.support.errors import ModelUnknown
 from plugins.api.chat import HasAddress
+from plugins.api.command import CommandFailed, SkillsView
 from plugins.host.hooks import Hooks
 from plugins.memory.memory import Memory
+from plugins.skills.library import SkillLibrary
 from plugins.support.workspace import OWNER
+
+BODY_BYTES, BODY_SECONDS = 4096, 30.0
+"""The maximum size of a request about skills in bytes, and the seconds for it."""
 
 
 class HealthEndpoints:
@@ -142,3 +151,51 @@ class Recipients:
 def _recipient(model: ChosenModel, purpose: Purpose) -> Recipient:
     address = model.provider.address(model.model) if isinstance(model.provider, HasAddress) else None
     return Recipient(name=model.name, purpose=purpose, address=address)
+
+
+class _Admitting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    digest: str
+
+
+class SkillEndpoints:
+    """The endpoints for the skills of one agent, for an authenticated person with the rights of a private chat of theirs."""
+
+    def __init__(self, skills: SkillLibrary) -> None:
+        self._skills = skills
+
+    async def listed(self, _: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return the skills, for others than the owner the admitted ones, and whether the person admits skills."""
+        return await self._answered(admission)
+
+    async def show(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return the text of a skill, or what changed since it was admitted."""
+        try:
+            return answer(200, await self._view(admission).show(request.match_info["skill"]))
+        except CommandFailed as error:
+            return refusal(422, "refused", str(error))
+
+    async def admit(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Admit a skill if its files still have the digest that was shown."""
+        try:
+            wanted = msgspec.json.decode(await read_body(request, BODY_BYTES, BODY_SECONDS), type=_Admitting)
+        except BodyRefused as refused:
+            return refused.response
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return refusal(400, "bad_request", 'The body must be {"digest": digest}.')
+        return await self._answered(admission, self._view(admission).admit(request.match_info["skill"], wanted.digest))
+
+    async def revoke(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Admit a skill no more."""
+        return await self._answered(admission, self._view(admission).revoke(request.match_info["skill"]))
+
+    async def _answered(self, admission: Admission, change: Awaitable[object] | None = None) -> web.Response:
+        try:
+            if change is not None:
+                await change
+            skills = await self._view(admission).listed()
+        except CommandFailed as error:
+            return refusal(422, "refused", str(error))
+        return answer(200, {"skills": skills, "admits": admission.person.id == OWNER})
+
+    def _view(self, admission: Admission) -> SkillsView:
+        return self._skills.of_person(admission.person.id, group=False)

@@ -5,7 +5,7 @@
 //   sign_in       the form, and the one-time link
 //   preferences   theme, notifications; installing: the service worker, which starts the page offline
 //   chat          the page of a conversation; lists its own modules
-//   context/, memory/, schedules/, health/, settings/   their pages, each with its style sheet
+//   context/, memory/, skills/, schedules/, health/, settings/   their pages, each with its style sheet
 //   api, socket   the gateway over HTTP and over the websocket
 //   elements, icons, controls, markdown   elements, icons, buttons and dialogs, rendered text
 //   matches         searched words in texts, and their highlights
@@ -39,6 +39,7 @@ const PAGES = {
   chat: () => import("./chat/chat.js"),
   context: () => import("./context/context.js"),
   memory: () => import("./memory/memory.js"),
+  skills: () => import("./skills/skills.js"),
   schedules: () => import("./schedules/schedules.js"),
   health: () => import("./health/health.js"),
   settings: () => import("./settings/settings.js"),

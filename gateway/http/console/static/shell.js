@@ -9,6 +9,7 @@ const PLACES = [
   ["chat", t("Chat")],
   ["context", t("Context")],
   ["memory", t("Memory")],
+  ["skills", t("Skills")],
   ["schedules", t("Schedules")],
   ["health", t("Health")],
   ["settings", t("Settings")],

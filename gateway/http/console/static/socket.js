@@ -40,6 +40,14 @@ export class Socket extends EventTarget {
     return () => this.removeEventListener(type, heard);
   }
 
+  /** Resolves to the names of the agents, once the gateway has greeted this page or cannot be reached; none if there is only one. */
+  async agents() {
+    if (!this.welcome && this.state !== "closed") {
+      await new Promise((resolve) => this.addEventListener("state", resolve, { once: true }));
+    }
+    return this.welcome?.agents ?? [];
+  }
+
   /** Connect, and reconnect after every loss. */
   open() {
     this.wanted = true;

@@ -14,17 +14,19 @@ export async function mount(element, app, { key: path, rest: [first, last, query
   const session = SESSION.exec(path)?.[1];
   if (session) return openSession(app, session, first, last, query);
   await app.styles("memory/memory.css");
+  const agents = await app.socket.agents();
   if (of) chosen = of.startsWith(OF_SESSION) ? (await app.api.get(`/api/sessions/${encodeURIComponent(of.slice(OF_SESSION.length))}`)).agent : of;
   let page = null;
   const show = (where) => {
     page?.();
-    const api = apiOf(app);
+    const agent = agents.includes(chosen) ? chosen : MAIN;
+    const api = apiOf(app, agent);
     const tabs = [
-      ["search", t("Search"), () => new SearchView(api, agentOf(app), (key) => app.conversations.nameOf(key))],
+      ["search", t("Search"), () => new SearchView(api, agent, (key) => app.conversations.nameOf(key))],
       ["notes", t("Notes"), () => new NotesView(api)],
       ["facts", t("Facts"), () => new FactsView(api)],
     ];
-    page = new MemoryPage(element, tabs, choice(app, () => show(["search"]))).mounted(where);
+    page = new MemoryPage(element, tabs, choice(agents, () => show(["search"]))).mounted(where);
   };
   show(path ? ["notes", path, Number(first) || undefined, Number(last) || undefined, query] : ["search"]);
   return () => page();
@@ -34,21 +36,16 @@ const MAIN = "main";
 const OF_SESSION = "session:";
 let chosen = MAIN; // the agent whose memory is shown, as long as this tab is open
 
-function agentOf(app) {
-  return (app.socket.welcome?.agents ?? []).includes(chosen) ? chosen : MAIN;
-}
-
 /** The API of an agent's memory. */
-function apiOf(app, agent = agentOf(app)) {
+function apiOf(app, agent) {
   if (agent === MAIN) return app.api;
   const named = (path) => `${path}${path.includes("?") ? "&" : "?"}${new URLSearchParams({ agent })}`;
   return Object.assign(Object.create(app.api), { call: (method, path, options) => app.api.call(method, named(path), options) });
 }
 
 /** The choice of an agent; null if there is only one. */
-function choice(app, changed) {
-  const agents = app.socket.welcome?.agents;
-  if (!agents) return null;
+function choice(agents, changed) {
+  if (!agents.length) return null;
   const select = h("select", { on: { change: () => {
     chosen = select.value;
     changed();
