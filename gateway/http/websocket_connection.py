@@ -37,6 +37,7 @@ from gateway.support.resource_limits import is_exhaustion
 from plugins.api.command import CommandHelp
 from sessions.events.errors import SessionsError, UnknownSession
 from sessions.events.events import MAIN_AGENT, MessageReceived
+from sessions.events.handed_messages import client_name
 from sessions.events.messages import Attachment
 from sessions.store.catalog import portions
 from sessions.store.fork import ForkRefused
@@ -376,7 +377,7 @@ class Connection:
             return
         message = MessageReceived(
             id=frame.id,
-            client=self.client,
+            client=client_name(self.client),
             sender=self._person,
             channel="websocket",
             chat="private",

@@ -19,6 +19,17 @@ HEARTBEAT = "heartbeat"
 _QUOTED = re.compile(r"^\[([0-9a-f]+)\] [^\n]*\n", re.M)
 
 
+CLIENT_CHARACTERS = 128
+"""Maximum characters of a `client`."""
+
+
+def client_name(given: str) -> str:
+    """Return the `client` of messages from a program or sender that calls itself so. What only the gateway calls itself gets
+    another name: else somebody could pass their messages off as the heartbeat's, which no rate limits."""
+    taken = given == HEARTBEAT or given.startswith((RESULT, TASK))
+    return (f"client {given}" if taken else given)[:CLIENT_CHARACTERS]
+
+
 def child_of(message: MessageReceived) -> str:
     """Return the key of the subagent whose result a message is; "" if it is none."""
     return message.client.removeprefix(RESULT) if message.client.startswith(RESULT) else ""

@@ -252,3 +252,18 @@ async def test_each_heartbeat_has_a_lease_so_that_one_gateway_of_several_sends_i
             while len(leases.names) < 2:
                 await asyncio.sleep(0)
     assert leases.names == ["heartbeat", "heartbeat:work"]
+
+
+@pytest.mark.parametrize("name", ["heartbeat", "child:main.sub.abcdef", "parent:main", "exuvia chat"])
+async def test_no_client_passes_its_messages_off_as_the_gateways_own(tmp_path: Path, name: str) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.say("hello", protocol=1, client=name)
+        await client.chat("one")
+        headers = {"Authorization": f"Bearer {TOKEN}", "User-Agent": name, "X-Exuvia-Session": "main"}
+        body = {"model": "exuvia", "messages": [{"role": "user", "content": "two"}]}
+        async with g.http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as answer:
+            assert answer.status == 200
+        (journal,) = g.journals().values()
+    stored = name if name == "exuvia chat" else f"client {name}"
+    assert [event["client"] for event in journal if event["kind"] == "message_received"] == [stored, stored]

@@ -28,6 +28,7 @@ from plugins.api.channel import InboundFile, InboundMessage, MessageRejected
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.events import MessageReceived
+from sessions.events.handed_messages import client_name
 from sessions.events.messages import Attachment
 from sessions.store.protocols import Blobs
 
@@ -132,7 +133,7 @@ class GatewayChannelInbox:
             )
             event = MessageReceived(
                 id=self._id(message.id),
-                client=replace_surrogates(message.sender)[:128],
+                client=client_name(replace_surrogates(message.sender)),
                 sender=person,
                 channel=self._channel,
                 chat="group" if message.group else "private",

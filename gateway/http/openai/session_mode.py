@@ -33,6 +33,7 @@ from gateway.protocol.slash_commands import TypedCommand, parse_command
 from gateway.support.approval_text import question_text
 from sessions.events.codec import replace_surrogates
 from sessions.events.events import MessageReceived
+from sessions.events.handed_messages import client_name
 from sessions.events.messages import Attachment, UserMessage
 
 SESSION = "X-Exuvia-Session"
@@ -102,7 +103,7 @@ class SessionMode:
         attachments = await self._uploads.store(person, sent)
         event = MessageReceived(
             id=id_,
-            client=replace_surrogates(headers.get("User-Agent", "unnamed"))[:128],
+            client=client_name(replace_surrogates(headers.get("User-Agent", "unnamed"))),
             sender=person,
             channel=CHANNEL,
             chat="private",
