@@ -215,16 +215,19 @@ class ApplicationBuilder:
             plugins.channels.opened, clock.now, lambda: self.context.settings.zone, attachments_of(self.context.home)
         )
         subagents = Subagents(lambda: self.context.config.tools.spawn.tokens)
+        senders = Senders(self.context.settings, pairings, self.context.clock, plugins.channels.opened)
         of_agent = ConversationWiring(
             models=models,
             plugins=plugins,
             problems=problems,
             delivery=delivery,
             questions=OpenQuestions(rules),
-            senders=Senders(self.context.settings, pairings, self.context.clock, plugins.channels.opened),
+            senders=senders,
             subagents=subagents,
             schedules=schedules,
-            heartbeat=Heartbeats(self.context.settings, clock, home, self._is_person, stores.leases),
+            heartbeat=Heartbeats(
+                self.context.settings, clock, home, self._is_person, stores.leases, is_named=senders.is_named
+            ),
             spending=spending,
             activity=TurnActivity(plugins.channels.opened),
             updates=SessionUpdates(),

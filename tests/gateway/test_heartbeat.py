@@ -158,8 +158,9 @@ async def test_an_empty_answer_leaves_the_view_and_its_cost_is_shown(tmp_path: P
         assert " USD this month" in listed
 
 
-async def test_what_the_model_has_to_say_stays_and_is_delivered(
-    tmp_path: Path, soon: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("room", "kind"), [("ana", "private"), ("lobby", "group")])
+async def test_what_the_model_has_to_say_stays_and_is_delivered_and_a_chat_that_may_be_others_counts_as_a_group(
+    tmp_path: Path, soon: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, room: str, kind: str
 ) -> None:
     Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lines", "lines", LINES)
     monkeypatch.setattr(channel_runner, "PAUSES", (0.05,))
@@ -167,11 +168,13 @@ async def test_what_the_model_has_to_say_stays_and_is_delivered(
     await service.open()
     home = tmp_path / "home"
     file = f'[plugins]\nallow = ["lines"]\nsenders = {{ "lines:ana" = "owner" }}\n[plugins.lines]\nport = {service.port}\n'
-    configured = prepared(home) | {"heartbeat.to": "lines:ana"}
+    configured = prepared(home) | {"heartbeat.to": f"lines:{room}"}
     soon(2)
     async with gateway(home, script=[{"text": "The door is open."}], settings=configured, file=file) as running:
-        assert (await service.until_heard(room="ana"))["text"] == "The door is open."
-        assert (await reported(running))["key"] == "lines:ana"
+        assert (await service.until_heard(room=room))["text"] == "The door is open."
+        assert (await reported(running))["key"] == f"lines:{room}"
+        (journal,) = running.journals().values()
+        assert [event["chat"] for event in journal if event["kind"] == "message_received"] == [kind]
     service.close()
 
 

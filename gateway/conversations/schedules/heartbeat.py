@@ -8,7 +8,7 @@ counted from the beginning of the active hours, so a restart changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import partial
@@ -58,6 +58,11 @@ Outcome: TypeAlias = Literal["sent", "busy", "empty", "failed"]
 log = structlog.get_logger("exuvia.heartbeat")
 
 
+async def _unknown(channel: str, chat: str, person: str) -> bool:
+    """Return False: nothing is known of any chat."""
+    return False
+
+
 class HeartbeatReport(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the heartbeat: `next` is RFC 3339 in UTC, empty if there is none; `last` is the outcome of the last beat
     since the start. `sent` and `skipped` count since the start."""
@@ -82,14 +87,22 @@ class Heartbeats:
         home: The home, for the workspaces of the agents.
         persons: Returns True if there is a person with an id.
         leases: One gateway at a time sends the beats of an agent.
+        is_named: Returns True if a chat of a channel is known to be a person's own. May raise Busy.
     """
 
     def __init__(
-        self, settings: Settings, clock: Clock, home: Home, persons: Callable[[str], bool], leases: Leases | None = None
+        self,
+        settings: Settings,
+        clock: Clock,
+        home: Home,
+        persons: Callable[[str], bool],
+        leases: Leases | None = None,
+        *,
+        is_named: Callable[[str, str, str], Awaitable[bool]] = _unknown,
     ) -> None:
         self._settings = settings
         self._home = home
-        self._make = partial(Heartbeat, settings, clock, persons, leases or SoleLeases())
+        self._make = partial(Heartbeat, settings, clock, persons, leases or SoleLeases(), is_named)
         self._switchboard: Switchboard | None = None
         self._of_agents: dict[str, Heartbeat] = {}
 
@@ -139,6 +152,7 @@ class Heartbeat:
         clock: The clock.
         persons: Returns True if there is a person with an id.
         leases: One gateway at a time sends the beats.
+        is_named: Returns True if a chat of a channel is known to be a person's own. May raise Busy.
         workspace: The folder of the file.
         agent: The agent.
     """
@@ -149,6 +163,7 @@ class Heartbeat:
         clock: Clock,
         persons: Callable[[str], bool],
         leases: Leases,
+        is_named: Callable[[str, str, str], Awaitable[bool]],
         *,
         workspace: Path,
         agent: str,
@@ -158,6 +173,7 @@ class Heartbeat:
         self._clock = clock
         self._persons = persons
         self._leases = leases
+        self._is_named = is_named
         self._workspace = workspace
         self._agent = agent
         self._task: asyncio.Task[None] | None = None
@@ -230,17 +246,19 @@ class Heartbeat:
         if not text or not self._persons(keys.person):
             return "failed" if text else "empty"
         key, channel, chat = _place(keys, self._agent)
-        message = MessageReceived(
-            id=f"{HEARTBEAT}:{stamp_seconds(due)}",
-            client=HEARTBEAT,
-            sender=keys.person,
-            channel=channel or "websocket",
-            chat="private",
-            text=text,
-            attachments=(),
-            reply_to=chat,
-        )
         try:
+            # As long as nothing else is known, others may read what is sent to a chat.
+            private = not chat or await self._is_named(channel, chat, keys.person)
+            message = MessageReceived(
+                id=f"{HEARTBEAT}:{stamp_seconds(due)}",
+                client=HEARTBEAT,
+                sender=keys.person,
+                channel=channel or "websocket",
+                chat="private" if private else "group",
+                text=text,
+                attachments=(),
+                reply_to=chat,
+            )
             async with asyncio.timeout(HAND_OVER_SECONDS):
                 conversation = await self._chat(keys.person, key)
                 if conversation.has_turn or any(each.recorder.transcript.waiting for each in conversation.conversations):
