@@ -6,6 +6,9 @@ import math
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
+from benchmarks.cluster import persons
 from benchmarks.cluster.cluster_speed import GATEWAYS
 from benchmarks.cluster.gateways import DATABASE, Cluster
 from benchmarks.cluster.measured import KINDS
@@ -15,7 +18,8 @@ from benchmarks.cluster.run import Plan, Run, script
 PLAN = Plan(messages=200, seconds=50, persons=10, faults=len(KINDS), kinds=KINDS, patience=math.inf)
 
 
-async def test_no_promise_is_broken_by_a_fault_of_each_kind(tmp_path: Path) -> None:
+async def test_no_promise_is_broken_by_a_fault_of_each_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(persons, "LIMIT_SECONDS", 600.0)
     with PostgresPair(durable=False) as pair:
         pair.create_database(DATABASE)
         async with Cluster(pair, tmp_path, GATEWAYS, script=script(100)) as cluster:

@@ -436,12 +436,24 @@ async def test_a_channel_that_ends_is_reopened_and_reported_meanwhile(
     async with serving(tmp_path / "home", elsewhere) as g:
         await elsewhere.say("one")
         await elsewhere.hear(), await elsewhere.hear()
-        monkeypatch.setattr(channel_runner, "PAUSES", (8.0,))  # in which the report is read
+        go_on = asyncio.Event()
+
+        class Held:
+            """The module `asyncio`, whose pauses end when the test says so."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(asyncio, name)
+
+            async def sleep(self, _: float) -> None:
+                await go_on.wait()
+
+        monkeypatch.setattr(channel_runner, "asyncio", Held())
         elsewhere.hang_up()
         status, client = "", await g.connect()
         async with deadline():
             while "The channel 'lines' is closed and will be opened again: it stopped listening." not in status:
                 status = await client.command("/status")
+        go_on.set()
         await elsewhere.say("two", id_="2")
         await elsewhere.hear()
         assert (await elsewhere.hear())["text"] == "two"
