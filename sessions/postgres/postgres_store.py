@@ -21,7 +21,7 @@ from sessions.postgres.connections import Database
 from sessions.postgres.group_commit import GroupCommitter, RowLog
 from sessions.postgres.membership import FENCE, Membership
 from sessions.postgres.row_lines import RowLines, RowReader
-from sessions.postgres.session_rows import insert_fork
+from sessions.postgres.session_rows import SESSIONS, insert_fork
 from sessions.store.protocols import START, Lines, Position, Stamp
 from sessions.store.queued_log import OpenLogs
 from sessions.store.reading import StoredLog, damage_after, read_lines, verify_lines, verify_position
@@ -31,11 +31,20 @@ _CREATE = f"""
     RETURNING id, epoch, changed
 """
 
+_ELSEWHERE = f"""
+    EXISTS (
+        SELECT FROM session JOIN chat ON (chat.person, chat.key) = (session.person, session.key)
+        WHERE %(store)s = '{SESSIONS}' AND session.name = %(name)s AND chat.holder IS DISTINCT FROM %(owner)s
+    )
+"""  # noqa: S608 - a constant of ours
+
 _OPEN = f"""
     UPDATE log SET epoch = epoch + %(step)s
-    WHERE store = %(store)s AND name = %(name)s AND (%(owner)s = '' OR EXISTS {FENCE})
+    WHERE store = %(store)s AND name = %(name)s AND (%(owner)s = '' OR EXISTS {FENCE} AND NOT {_ELSEWHERE})
     RETURNING id, epoch, changed, head, size
-"""  # noqa: S608 - a fragment of ours
+"""  # noqa: S608 - fragments of ours
+"""A new epoch rejects what the owner of the session still writes. So a gateway that has lost the conversation, and begun
+again as another incarnation, must not begin one."""
 
 _NEXT = """
     SELECT log.epoch, line.seq, line.ends, line.line
@@ -222,9 +231,12 @@ class PostgresStore(RowReader):
     ) -> tuple[tuple[int, int, int], Position]:
         try:
             with self._database.connection() as connection:
-                found = connection.execute(_OPEN, self._given(session, owner)).fetchone()
+                given = self._given(session, owner)
+                found = connection.execute(_OPEN, given).fetchone()
                 if found is None and owner and connection.execute(FENCE, {"gateways": [owner]}).fetchone() is None:
                     raise _dead()
+                if found is None and owner and connection.execute(f"SELECT {_ELSEWHERE}", given).fetchone() == (True,):
+                    raise StorageFailed(f"{session} belongs to a conversation that this gateway does not have any more.")
                 if found is None and not least:
                     raise UnknownSession(f"Unknown session {session}.")
                 if found is None:

@@ -23,6 +23,8 @@ from gateway.cli.main import cli
 from gateway.conversations.routing import switchboard
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.support.errors import Busy
+from sessions.events.errors import StorageFailed
+from sessions.store.catalog import Name
 from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process, install_tool
 from tests.gateway.gateways import TOKEN, Client, gateway
 from tests.servers.postgres_server import postgres_server
@@ -373,6 +375,34 @@ async def test_an_idle_conversation_moves_to_the_gateway_of_its_clients(
         chat.unwatch(next(iter(chat._watchers)))
         chat.watch(client.frames.clear, relayed=True)
         await until(lambda: not board._chats)
+
+
+async def test_the_conversations_of_a_gateway_that_is_gone_are_opened_several_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
+) -> None:
+    all_open, opened = asyncio.Barrier(switchboard.OPENED_AT_ONCE), list[str]()
+
+    class Adopted:
+        shared = True
+
+        async def unowned(self) -> AsyncIterator[Name]:
+            for number in range(2 * switchboard.OPENED_AT_ONCE):
+                yield "owner", f"key-{number}"
+            raise StorageFailed("The database went away.")
+
+    async def chat(person: str, key: str, *, create: bool) -> None:
+        await all_open.wait()
+        opened.append(key)
+
+    async with gateway(tmp_path):
+        (board,) = switchboards
+        monkeypatch.setattr(board, "_claims", Adopted())
+        monkeypatch.setattr(board, "chat", chat)
+        async with deadline():
+            with pytest.raises(StorageFailed):
+                await board.resume_all()
+        assert set(opened) == {f"key-{number}" for number in range(2 * switchboard.OPENED_AT_ONCE)}
+        monkeypatch.undo()
 
 
 async def test_a_gateway_without_contact_with_the_database_is_not_ready(

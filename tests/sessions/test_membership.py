@@ -152,6 +152,30 @@ async def test_a_gateway_that_stands_still_is_declared_dead_and_rejected_and_com
         assert (one.membership.deaths, two.membership.deaths) == (1, 0)
 
 
+async def test_a_gateway_that_comes_back_does_not_take_the_log_from_the_next_owner(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with member(url, tmp_path) as one, member(url, tmp_path) as two:
+        await one.claim()
+        before, session = one.membership.id, await one.session()
+        with monkeypatch.context() as stopped:
+            stand_still(one, stopped)
+            await until(lambda: two.membership.declared == 1)
+        await until(lambda: one.membership.id not in ("", before))
+        session.append(received("too late", "m1"), urgent=True)
+        with pytest.raises(StorageFailed):
+            await session.until_durable(2)
+        with pytest.raises(StorageFailed, match="does not have any more"):  # nobody has it yet
+            await one.store.open(SESSION, fold=lambda _: None)
+        await _adopted(two)
+        log, last = await two.store.open(SESSION, fold=lambda _: None)
+        with pytest.raises(StorageFailed, match="does not have any more"):
+            await one.store.open(SESSION, fold=lambda _: None, least=1)
+        recorder = Recorder(log, last, Transcript(), lambda: datetime.fromisoformat(AT).astimezone(UTC))
+        await recorder.append_durable(received("in time", "m2"))
+        await recorder.close()
+
+
 async def test_an_outage_of_the_database_kills_nobody(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with member(url, tmp_path) as one, member(url, tmp_path) as two:
         claim = await one.claim()

@@ -58,6 +58,9 @@ IDLE_SECONDS = 900.0
 RELAYED_SECONDS = 30.0
 """Seconds without events after which a conversation moves to the gateway of its clients, if this one has none."""
 
+OPENED_AT_ONCE = 4
+"""Conversations of a gateway that is gone that are opened at once: most of the time is spent waiting for the database."""
+
 REOPEN_SECONDS = (0.5, 2.0, 10.0, 30.0)
 """Seconds before a failed conversation is opened again: after the first failure, the second, and so on."""
 
@@ -266,16 +269,28 @@ class Switchboard:
 
     async def resume_all(self) -> None:
         """Open every session that a stop left with unfinished work."""
-        async for person, key in self._claims.unowned():
+        failure: SessionsError | None = None
+        places = asyncio.Semaphore(OPENED_AT_ONCE if self._claims.shared else 1)
+        async with asyncio.TaskGroup() as tasks:
             try:
-                chat = await self.chat(person, key, create=False)
-            except OwnedElsewhere:
-                continue
+                async for name in self._claims.unowned():
+                    await places.acquire()
+                    tasks.create_task(self._resume(name)).add_done_callback(lambda _: places.release())
             except SessionsError as error:
-                log.error("session_not_opened", key=key, reason=str(error))
-            else:
-                # If the catalog was lost, these are all sessions: unload the idle ones.
-                await self._unload_if_idle((person, key), chat)
+                failure = error
+        if failure is not None:
+            raise failure
+
+    async def _resume(self, name: Name) -> None:
+        try:
+            chat = await self.chat(*name, create=False)
+        except OwnedElsewhere:
+            return
+        except SessionsError as error:
+            log.error("session_not_opened", key=name[1], reason=str(error))
+        else:
+            # If the catalog was lost, these are all sessions: unload the idle ones.
+            await self._unload_if_idle(name, chat)
 
     async def sessions(self, person: str) -> list[SessionRow]:
         """Return a person's keys, each with its current session up to its last durable event."""
