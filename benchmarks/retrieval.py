@@ -16,18 +16,15 @@ from pathlib import Path
 
 from benchmarks.cached_vectors import CachedVectors
 from benchmarks.figures import Figure, figure
-from benchmarks.locomo import Conversation, conversations, documentation
+from benchmarks.locomo import IDENTITY, Conversation, conversations, documentation, index_of, indexed
 from benchmarks.setting import Setting
-from plugins.api.memory.memory_backend import Identity
+from benchmarks.unanswerable import figures_without_answers
 from plugins.api.memory_settings import DecayKeys, Fusion, MMRKeys, SearchKeys
-from plugins.memory.index.indexer import refresh
-from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.search.candidates import Candidate, Rules, min_max
 from plugins.memory.search.eval_metrics import EvalMetrics, judge, mean
 from plugins.memory.search.fusion import fuse
 from plugins.memory.search.ranking import rank
 from plugins.memory.search.search import Question, found_for, rules_of, search
-from plugins.memory.sources.notes import Notes
 from plugins.providers.local.installable_models import BUNDLED
 
 AIM = {5: 74.0, 10: 82.0}
@@ -65,6 +62,7 @@ def run(setting: Setting) -> list[Figure]:
         figures += _measured(loaded, model, setting.folder, "", AIM)
         if documents := documentation():
             figures += _measured([documents], model, setting.folder, "documentation: ", DOCUMENTATION_AIM)
+        figures += figures_without_answers(loaded, documents, model, setting.folder)
     return figures
 
 
@@ -107,13 +105,10 @@ def _figures(way: str, judged: Mapping[str, Sequence[EvalMetrics]], aims: Mappin
 
 def _gathered(conversation: Conversation, model: CachedVectors, folder: Path, fusion: Fusion = "measured") -> list[Gathered]:
     """Return the candidates of a search for ten results with a fusion, for each question of a conversation."""
-    identity = Identity(provider="local", model="minilm", dimensions=384)
-    with tempfile.TemporaryDirectory(dir=folder) as place, _index_of(conversation.notes, Path(place)) as index:
-        while texts := index.unembedded(identity, 64):
-            index.store_vectors(identity, dict(zip(texts, model.embed(list(texts.values())), strict=True)))
+    with indexed(conversation, model, folder) as index:
         asked: list[Gathered] = []
         for each in conversation.questions:
-            question = Question(text=each.text, identity=identity, vector=model.embed([each.text])[0])
+            question = Question(text=each.text, identity=IDENTITY, vector=model.embed([each.text])[0])
             chunks, found = found_for(index, question, results=10, multiplier=4, today=conversation.today, fusion=fusion)
             asked.append((found, {key: (chunk.path, chunk.first) for key, chunk in chunks.items()}, each.answers))
     return asked
@@ -163,16 +158,6 @@ def _cross_validated(gathered: Mapping[str, Sequence[Gathered]]) -> dict[str, li
     return judged
 
 
-def _index_of(notes: Mapping[str, str], place: Path) -> MemoryIndex:
-    for path, text in notes.items():
-        (place / path).parent.mkdir(parents=True, exist_ok=True)
-        (place / path).write_text(text)
-    index = MemoryIndex(place / "memory.sqlite")
-    with index:
-        refresh(index, [Notes(place)])
-    return index
-
-
 def _speed(setting: Setting) -> Iterator[Figure]:
     """Measure keyword searches in generated notes."""
     draw = random.Random(7)
@@ -181,7 +166,7 @@ def _speed(setting: Setting) -> Iterator[Figure]:
         f"memory/2026-{day % 12 + 1:02d}-{day % 28 + 1:02d}-{day}.md": "# Day\n\n" + " ".join(draw.choices(words, k=60))
         for day in range(setting.journals)
     }
-    with tempfile.TemporaryDirectory(dir=setting.folder) as place, _index_of(notes, Path(place)) as index:
+    with tempfile.TemporaryDirectory(dir=setting.folder) as place, index_of(notes, Path(place)) as index:
         samples = []
         for _ in range(50):
             question = Question(text=" ".join(draw.choices(words, k=4)))

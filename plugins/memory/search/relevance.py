@@ -1,95 +1,214 @@
 """Which results answer the question, and are not just the best of what there is. Pure.
 
-Calibrated with the bundled model on 1,800 questions that notes answer and 1,200 that they do not: questions about other
-notes, invented words, and words that the notes do not contain. By logistic regression the log-odds that there is an answer
-are 27 × cosine + 8 × share − 14, with the largest cosine and the largest share of the question's words among the candidates;
-so the evidence is cosine + 0.3 × share. Its minimum grows with the number of chunks, because the largest of many cosines is
-larger by chance.
+The evidence of an answer is the logarithm of its odds, by logistic regression over questions that notes answer and questions
+about other notes, invented words and general knowledge. See docs/memory.md, "Questions without an answer".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
 
 from plugins.memory.search.candidates import Candidate, Ranked
 from plugins.memory.search.weighted_fusion import AROUND
+from plugins.support.text.words import language_in, words_in
 
-LEAST: Mapping[str, tuple[float, float, float]] = {"all-minilm": (0.08, 0.055, 0.42)}
-"""Minimum evidence of an answer by a part of the model's name: for one chunk, its growth with the logarithm of their number,
-and the largest minimum. Cosines of other models are not comparable."""
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What speaks for an answer in the notes, or the weights of these parts."""
+
+    cosine: float = 0.0
+    """The largest cosine."""
+    share: float
+    """The largest share of the question's words in a candidate."""
+    around: float
+    """The largest share of them, or of related words, in a result and around it."""
+    named: float
+    """The share of candidates whose headings or speakers the question names."""
+    unseen: float
+    """The share of the question's words that no note contains."""
+    stranger: float
+    """1 if the question names somebody or something that no note contains."""
+    code: float
+    """The share of results that are code, whose words are those of no question."""
+    chunks: float = 0.0
+    """The logarithm of the number of chunks, up to `MOST_CHUNKS`: the largest of many cosines is larger by chance."""
+
+    def weighted(self, weights: Evidence) -> float:
+        """Return the sum of the weighted parts."""
+        return math.fsum(getattr(self, part) * getattr(weights, part) for part in self.__struct_fields__)
+
+
+class Cut(msgspec.Struct, frozen=True, kw_only=True):
+    """The weights of the evidence, and its minimum for a question that is answered."""
+
+    weights: Evidence
+    least: float
+
+
+CUTS: Mapping[str, Cut] = {
+    "all-minilm": Cut(
+        weights=Evidence(cosine=17, share=2.3, around=0.9, named=2.5, unseen=-0.5, stranger=-2.3, code=0.8, chunks=-0.4),
+        least=3.8,
+    ),
+}
+"""With vectors, by a part of the model's name. Cosines of other models are not comparable."""
+
+BY_WORDS = Cut(
+    weights=Evidence(share=2.7, around=2.6, named=4.0, unseen=-2.4, stranger=-1.4, code=1.0),
+    least=0.3,
+)
+"""For chunks without vectors."""
+
+MOST_CHUNKS = 500
+
+WHOLE = 0.85
+"""Share of the question's words from which on a chunk answers without other evidence, such as an identifier."""
 
 WORDS = 0.3
-"""The evidence of all words of the question together."""
+"""The worth of all words of the question in one result, relative to a cosine."""
 
-COVERED = 0.6
-"""Share of the question's words from which on a chunk answers without any likeness, such as an identifier."""
-
-RELATIVE = 0.3
-"""Minimum evidence of a result relative to the largest of the candidates."""
+RELATIVE, RELATIVE_TO_WHOLE = 0.24, 0.3
+"""Minimum worth of a result relative to the largest of the candidates; and if one contains the whole question."""
 
 AROUND_IT = 0.4
-"""The weight of words around a result, relative to its own words."""
+"""The worth of words around a result, relative to its own words."""
 
-SHARE, MANY = 0.15, 3
-"""The minimum share of the question's words in a chunk without a vector, or their number, since messages may be long.
+SHARE, MANY = 0.1, 3
+"""The share of the question's words in a chunk without a vector, or their number, that makes it a result."""
 
-Together with inflected forms, nothing is found for 43 % of the questions without an answer.
-"""
+_SYMBOLS, _CODE = "(){}[]=_;<>$\\", 0.02
+"""Symbols of programs, and their minimum share of the characters of code."""
+
+_CAPITALISED = re.compile(r"[^\W\d_][\w-]*")
+_GERMAN = "german"  # capitalises every noun
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The words of a question: the share that no note contains, and whether a name is among them."""
+
+    unseen: float = 0.0
+    stranger: bool = False
+
+
+def asked(text: str, shares: Mapping[str, float], absent: Collection[str]) -> Asked:
+    """Return what is known about the words of a question.
+
+    Args:
+        text: The question.
+        shares: Its search terms with their weights, which sum to 1.
+        absent: The terms that no note contains.
+    """
+    unseen = math.fsum(shares[term] for term in absent)
+    return Asked(unseen=unseen, stranger=bool(absent) and any(map(frozenset(absent).issuperset, _names(text))))
+
+
+def _names(text: str) -> list[frozenset[str]]:
+    """Return the search terms of each capitalised word that is not capitalised as the first of a sentence, or as all are."""
+    language = language_in(text)
+    words = list(_CAPITALISED.finditer(text))
+    if language == _GERMAN or all(word[0][0].isupper() for word in words):
+        return []
+    inside = [
+        word[0] for word in words if word[0][0].isupper() and text[: word.start()].rstrip(" \"'“‘«(")[-1:] not in ".!?:"
+    ]
+    return [terms for word in inside if (terms := words_in(word, language))]
 
 
 def is_calibrated(model: str) -> bool:
     """Return True if the minimum evidence for vectors of this model is known."""
-    return _least(model) is not None
+    return _cut(model) is not None
 
 
-def _least(model: str) -> tuple[float, float, float] | None:
-    return next((known for part, known in LEAST.items() if part in model.casefold()), None)
+def _cut(model: str) -> Cut | None:
+    return next((cut for part, cut in CUTS.items() if part in model.casefold()), None)
 
 
-def answering(found: Sequence[Ranked], candidates: Sequence[Candidate], model: str, size: int) -> list[Ranked]:
+def answering(
+    found: Sequence[Ranked], candidates: Sequence[Candidate], question: Asked, model: str, size: int
+) -> list[Ranked]:
     """Return the results that may answer the question, in their order.
 
     Args:
         found: The ranked results.
         candidates: All candidates of the search.
+        question: The question's words.
         model: The model of the vectors, "" without.
         size: The number of chunks in the index.
     """
-    vectors = [each.cosine for each in candidates if each.cosine is not None]
-    known = _least(model)
-    if vectors and known is None:
+    near = [each for each in candidates if each.cosine is not None]
+    cut = _cut(model)
+    if near and cut is None:
         return list(found)
+    by_meaning = cut is not None and _is_answered(cut, found, near, question, size)
+    bare = [each for each in candidates if each.cosine is None]
+    by_words = _is_answered(BY_WORDS, found, bare, question, size)
     exact = any(each.bears for each in candidates)
-    plain = {each.key for each in candidates if _is_plain(each, exact=exact)}
-    evidence = max(vectors, default=0.0) + WORDS * max((_share(each) for each in candidates), default=0.0)
-    least = min(known[0] + known[1] * math.log(size), known[2]) if known and vectors else math.inf
-    if evidence < least and not plain:
-        return []
+    best = max(map(_worth, candidates), default=0.0)
+    whole = any(_share(each) >= WHOLE for each in candidates)
+    enough = best * (RELATIVE_TO_WHOLE if whole else RELATIVE)
     return [
         each
         for each in found
-        if each.candidate.key in plain
-        or ((evidence >= least or each.candidate.cosine is None) and _evidence(each) >= RELATIVE * evidence)
+        if _is_plain(each.candidate, question, exact=exact)
+        or ((by_words if each.candidate.cosine is None else by_meaning) and _is_comparable(each, enough))
     ]
 
 
-def _is_plain(one: Candidate, *, exact: bool) -> bool:
-    """Return True if a chunk is from the time that the question names, or contains enough of its words.
+def _is_answered(cut: Cut, found: Sequence[Ranked], candidates: Sequence[Candidate], question: Asked, size: int) -> bool:
+    """Return True if there is enough evidence in these candidates that the notes answer the question."""
+    return bool(candidates) and evidence_in(found, candidates, question, size).weighted(cut.weights) >= cut.least
+
+
+def evidence_in(found: Sequence[Ranked], candidates: Sequence[Candidate], question: Asked, size: int) -> Evidence:
+    """Return the evidence in candidates, at least one, and the results of their ranking."""
+    return Evidence(
+        cosine=max(each.cosine or 0.0 for each in candidates),
+        share=max(map(_share, candidates)),
+        around=max(map(_around, found), default=0.0),
+        named=sum(each.named for each in candidates) / len(candidates),
+        unseen=question.unseen,
+        stranger=float(question.stranger),
+        code=sum(_is_code(each.candidate.text) for each in found) / len(found) if found else 0.0,
+        chunks=math.log(min(max(1, size), MOST_CHUNKS)),
+    )
+
+
+def _is_plain(one: Candidate, question: Asked, *, exact: bool) -> bool:
+    """Return True if a chunk is from the time that the question names, or contains all of it.
 
     A chunk that matches keywords but contains none of the words as they are has inflected forms, whose share is unknown.
-    With a vector they count only if no chunk has a word as it is, `exact`.
+    They count only if no chunk has a word as it is, `exact`.
     """
-    share, inflected = _share(one), one.keywords > 0 and not one.bears
-    if one.cosine is None:
-        return one.dated or inflected or share >= SHARE or len(one.bears) >= MANY
-    return one.dated or (inflected and not exact) or share >= COVERED
+    inflected = one.keywords > 0 and not one.bears and not exact
+    return (one.dated and not question.stranger) or inflected or _share(one) >= WHOLE
+
+
+def _is_comparable(one: Ranked, enough: float) -> bool:
+    """Return True if a result is worth enough; by words alone, some words are enough."""
+    if one.candidate.cosine is None and (_share(one.candidate) >= SHARE or len(one.candidate.bears) >= MANY):
+        return True
+    return _worth_around(one) >= enough
+
+
+def _is_code(text: str) -> bool:
+    return sum(map(text.count, _SYMBOLS)) > _CODE * len(text)
 
 
 def _share(one: Candidate) -> float:
-    return sum(sorted(share for _, share in one.bears))
+    return math.fsum(share for _, share in one.bears)
 
 
-def _evidence(one: Ranked) -> float:
-    around = sum(part.value for part in one.parts if part.name == AROUND)
-    return (one.candidate.cosine or 0.0) + WORDS * max(_share(one.candidate), AROUND_IT * around)
+def _around(one: Ranked) -> float:
+    return sum(part.value for part in one.parts if part.name == AROUND)
+
+
+def _worth(one: Candidate) -> float:
+    return (one.cosine or 0.0) + WORDS * _share(one)
+
+
+def _worth_around(one: Ranked) -> float:
+    return (one.candidate.cosine or 0.0) + WORDS * max(_share(one.candidate), AROUND_IT * _around(one))

@@ -18,7 +18,7 @@ from plugins.memory.search.fusion import phrase_score, typed_terms
 from plugins.memory.search.periods import asks_when, mentions_time, named_period
 from plugins.memory.search.ranking import rank
 from plugins.memory.search.related_words import closeness
-from plugins.memory.search.relevance import answering
+from plugins.memory.search.relevance import Asked, answering, asked
 from plugins.memory.search.weighted_fusion import meaning_of, unrelated_up_to
 from plugins.memory.sources.dialogue import QUESTION_MARKS, only_asks
 from plugins.support.text.bounded_cache import bounded_cache
@@ -68,10 +68,16 @@ def search(index: MemoryBackend, question: Question, rules: Rules, *, multiplier
     )
     found = rank(candidates, rules, today)
     if rules.fusion == "measured":
-        found = answering(found, candidates, question.identity.model if question.identity else "", index.size()[1])
+        model = question.identity.model if question.identity else ""
+        found = answering(found, candidates, asked_words(index, question.text), model, index.size()[1])
     terms = sought(question.text) if question.by_words else []
     best = [_with_covered(each, terms, question.text) for each in found]
     return [Hit(chunk=chunks[each.candidate.key], ranked=each) for each in best]
+
+
+def asked_words(index: MemoryBackend, text: str) -> Asked:
+    """Return what the index knows about the words of a question."""
+    return asked(text, *_shares(index, sought(text)))
 
 
 def _with_covered(one: Ranked, terms: Sequence[str], text: str) -> Ranked:
@@ -107,8 +113,8 @@ def found_for(
     limit = min(MOST_CANDIDATES, max(1, results * multiplier))
     if fusion == "copaw":
         return _as_in_copaw(index, question, limit)
-    asked = sought(question.text)
-    terms = asked if question.by_words else []
+    words = sought(question.text)
+    terms = words if question.by_words else []
     scope = question.scope
     keywords = index.keywords(terms, MOST_CANDIDATES, scope) if terms else {}
     found = set(list(keywords)[:limit])
@@ -141,7 +147,7 @@ def found_for(
                 cosine=cosines.get(key),
                 bears=bears.get(key, frozenset()),
                 closest=closest.get(key, ()),
-                named=not names.isdisjoint(asked),
+                named=not names.isdisjoint(words),
                 dated=day is not None and period is not None and period.has(day),
                 timed=when and mentions_time(chunk.text),
                 turns=len(_TURN.findall(chunk.text)) if ":" in chunk.text or "：" in chunk.text else 0,
