@@ -179,7 +179,7 @@ async def send_as_program(http: aiohttp.ClientSession, to: GatewayProcess, **arg
 async def test_a_turn_is_cancelled_from_another_gateway_where_a_program_has_sent_a_message_meanwhile(
     url: str, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
-    script = [{"text": "a long answer " * 200, "delay_ms": 50}, {"text": "the answer to the program"}]
+    script = [{"text": "a long answer " * 4000, "delay_ms": 50}, {"text": "the answer to the program"}]
     async with gateways(url, tmp_path, script=script) as (one, two):
         direct, relayed = await one.connect(http), await two.connect(http)
         await direct.send("begin")
