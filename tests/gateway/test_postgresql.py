@@ -122,6 +122,36 @@ async def test_the_catalog_can_be_deleted_and_a_message_sent_twice_is_recognized
     assert len(events(url, "turn_started")) == 1
 
 
+async def test_two_agents_see_nothing_of_each_other_in_a_database_and_go_on_after_a_restart(
+    tmp_path: Path, url: str
+) -> None:
+    given = {**settings(url), "agent.model": "scripted:echo", "memory.embedding.provider": "none"}
+    for agent in ("main", "work"):
+        skill = (
+            tmp_path / ("" if agent == "main" else f"agents/{agent}") / "workspace" / "skills" / f"of-{agent}" / "SKILL.md"
+        )
+        skill.parent.mkdir(parents=True)
+        skill.write_text(f"---\nname: of-{agent}\ndescription: A skill of {agent}.\n---\nDo it.\n")
+    async with gateway(tmp_path, file="[agents.work]\n", settings=given) as running:
+        client = await running.connect()
+        assert "with the agent `work`" in await client.command("/agent work", session="office")
+        for key, said in (("main", "tea"), ("office", "coffee")):
+            assert await client.chat(said, session=key) == said
+            assert "Remembered" in await client.command(f"/remember I like {said}", session=key)
+            assert "Set for" in await client.command(f"/remind 1h Drink {said}.", session=key)
+    async with gateway(tmp_path, file="[agents.work]\n", settings=given) as running:
+        client = await running.connect()
+        for key, agent, said, other in (("main", "main", "tea", "coffee"), ("office", "work", "coffee", "tea")):
+            assert f"agent `{agent}` answers here" in await client.command("/agent", session=key)
+            found = await client.command("/memory I like", session=key)
+            assert (said in found, other in found) == (True, False)
+            skills = await client.command("/skills", session=key)
+            assert ("of-main" in skills, "of-work" in skills) == (agent == "main", agent == "work")
+            assert f"Drink {said}." in await client.command("/schedule", session=key)
+            assert await client.chat("still", session=key) == "still"
+    assert list(tmp_path.rglob("*.jsonl")) == []
+
+
 async def test_a_lost_connection_ends_no_conversation(tmp_path: Path, url: str) -> None:
     async with gateway(tmp_path, settings=settings(url)) as running:
         client = await running.connect()
