@@ -344,6 +344,13 @@ def test_what_has_much_less_evidence_than_the_best_is_left_out_unless_it_is_from
     assert sorted(may_answer(candidates)) == [1, 2, 20, 30]
 
 
+@pytest.mark.parametrize(("words", "kept"), [(["dog"], [1]), (["where", "dog", "sleeps"], [1, 10])])
+def test_a_word_that_is_found_leaves_out_more_than_a_sentence_that_is_found(words: list[str], kept: list[int]) -> None:
+    bears = frozenset((word, 1 / len(words)) for word in words)
+    whole = Candidate(key=1, note="a", cosine=0.5, bears=bears, closest=(1.0,))
+    assert may_answer([whole, Candidate(key=10, note="b", cosine=0.21, closest=(0.0,))]) == kept
+
+
 def test_chunks_without_a_vector_answer_by_the_words_in_them_and_around_them() -> None:
     few, some = (Candidate(key=1, bears=frozenset({("a", share)}), closest=(share,)) for share in (0.05, 0.3))
     assert [may_answer([each]) for each in (few, some)] == [[], [1]]

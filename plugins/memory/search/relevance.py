@@ -71,8 +71,11 @@ WHOLE = 0.85
 WORDS = 0.3
 """The worth of all words of the question in one result, relative to a cosine."""
 
-RELATIVE, RELATIVE_TO_WHOLE = 0.24, 0.3
-"""Minimum worth of a result relative to the largest of the candidates; and if one contains the whole question."""
+RELATIVE, RELATIVE_TO_WORD = 0.24, 0.3
+"""Minimum worth of a result relative to the largest of the candidates; and if one contains a question of one word."""
+
+_FORMS = 2
+"""Search terms of one word: itself and its stem."""
 
 AROUND_IT = 0.4
 """The worth of words around a result, relative to its own words."""
@@ -148,8 +151,8 @@ def answering(
     by_words = _is_answered(BY_WORDS, found, bare, question, size)
     exact = any(each.bears for each in candidates)
     best = max(map(_worth, candidates), default=0.0)
-    whole = any(_share(each) >= WHOLE for each in candidates)
-    enough = best * (RELATIVE_TO_WHOLE if whole else RELATIVE)
+    word = any(_share(each) >= WHOLE and len(each.bears) <= _FORMS for each in candidates)
+    enough = best * (RELATIVE_TO_WORD if word else RELATIVE)
     return [
         each
         for each in found
