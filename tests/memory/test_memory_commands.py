@@ -29,6 +29,13 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
+@pytest.fixture
+def indexed(home: Path) -> Path:
+    """A home whose index is made: a search waits for it for a second only."""
+    exuvia(home, "index")
+    return home
+
+
 def test_notes_are_indexed_and_found_from_the_command_line(home: Path) -> None:
     assert exuvia(home, "index").stdout == "1 notes, 2 chunks: found by keywords only.\n"
 
@@ -50,8 +57,8 @@ def test_what_was_found_is_shown_by_its_citation(home: Path) -> None:
     assert (wrong.returncode, wrong.stderr) == (2, "exuvia: MEMORY.md is not a citation such as MEMORY.md#L3-L7.\n")
 
 
-def test_on_a_terminal_the_words_of_the_query_are_bold(home: Path) -> None:
-    command = [sys.executable, "-m", "exuvia", "memory", "search", "language", "--home", str(home)]
+def test_on_a_terminal_the_words_of_the_query_are_bold(indexed: Path) -> None:
+    command = [sys.executable, "-m", "exuvia", "memory", "search", "language", "--home", str(indexed)]
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     ours, terminal = os.openpty()
     with open(ours, "rb") as shown, open(terminal, "wb") as out:
@@ -59,8 +66,8 @@ def test_on_a_terminal_the_words_of_the_query_are_bold(home: Path) -> None:
         assert b"The preferred \x1b[1mlanguage\x1b[22m is Rust." in shown.read1()
 
 
-def test_each_score_can_be_added_up_by_hand(home: Path) -> None:
-    told = exuvia(home, "search", "Ana's language", "--explain").stdout
+def test_each_score_can_be_added_up_by_hand(indexed: Path) -> None:
+    told = exuvia(indexed, "search", "Ana's language", "--explain").stdout
     first = told.split("\n\n")[0].split("\n")
     parts = [re.match(r" *([\d.]+) = ([\d.]+) × ([\d.]+)  \w", line) for line in first]
     rows = [[float(number) for number in part.groups()] for part in parts if part]
@@ -73,10 +80,10 @@ def test_each_score_can_be_added_up_by_hand(home: Path) -> None:
     assert fused * decay == pytest.approx(score, abs=1e-4) == pytest.approx(float(first[0].split()[0]), abs=1e-3)
 
 
-def test_what_is_not_there_is_said_and_ends_with_one(home: Path) -> None:
-    nothing = exuvia(home, "search", "zebra")
+def test_what_is_not_there_is_said_and_ends_with_one(indexed: Path) -> None:
+    nothing = exuvia(indexed, "search", "zebra")
     assert (nothing.returncode, nothing.stdout) == (1, "(Nothing matches in 1 note.)\n")
-    nowhere = exuvia(home / "nowhere", "search", "zebra")
+    nowhere = exuvia(indexed / "nowhere", "search", "zebra")
     assert (nowhere.returncode, nowhere.stdout) == (2, "")
     assert "There is no home" in nowhere.stderr
 
