@@ -95,18 +95,22 @@ DOOR = "# What to look after\n\n- Is the door shut?\n"
 
 
 @pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Return a function that lets the next beat be due so many seconds from now, and no other one on that day."""
+def beat(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return a function that lets a beat be due now. No other one is due on that day."""
+    due: list[datetime] = []
+    begin = heartbeat.Heartbeat._beat
 
-    def set_due(seconds: float) -> None:
-        due = datetime.now(UTC) + timedelta(seconds=seconds)
+    def next_due(every: float, active: str, after: datetime, zone: tzinfo) -> datetime:
+        return due[0] if due else after + timedelta(days=1)
 
-        def next_due(every: float, active: str, after: datetime, zone: tzinfo) -> datetime:
-            return due if after < due else after + timedelta(days=1)
+    async def begun(self: heartbeat.Heartbeat, *given: Any) -> Any:
+        due.clear()
+        return await begin(self, *given)
 
-        monkeypatch.setattr(heartbeat, "next_beat", next_due)
-
-    return set_due
+    monkeypatch.setattr(heartbeat, "next_beat", next_due)
+    monkeypatch.setattr(heartbeat, "LONGEST_SLEEP", 0.05)
+    monkeypatch.setattr(heartbeat.Heartbeat, "_beat", begun)
+    return lambda: due.append(datetime.now(UTC))
 
 
 def prepared(home: Path, text: str = DOOR) -> dict[str, Any]:
@@ -129,18 +133,18 @@ async def until_last(running: Gateway, outcome: str) -> Any:
     return report
 
 
-async def test_an_empty_answer_leaves_the_view_and_its_cost_is_shown(tmp_path: Path, soon: Callable[[float], None]) -> None:
+async def test_an_empty_answer_leaves_the_view_and_its_cost_is_shown(tmp_path: Path, beat: Callable[[], None]) -> None:
     configured = prepared(tmp_path)
     script = [{"text": "Hello."}, {"text": "HEARTBEAT_OK"}]
     prices = '[prices."scripted:script"]\ninput = 1000.0\noutput = 1000.0\n[approvals]\ndefault = "allow"\n'
-    soon(3)
     async with gateway(tmp_path, script=script, settings=configured, file=prices) as running:
         client = await running.connect()
         await client.chat("Hi.")
         (asked,) = [event for _, event in client.events() if event["kind"] == "turn_ended"]
-        beat = await client.until(lambda f: f["type"] == "event" and f["event"].get("client") == "heartbeat")
-        assert "- Is the door shut?" in beat["event"]["text"]
-        assert "HEARTBEAT_OK" in beat["event"]["text"]
+        beat()
+        asked_by_beat = await client.until(lambda f: f["type"] == "event" and f["event"].get("client") == "heartbeat")
+        assert "- Is the door shut?" in asked_by_beat["event"]["text"]
+        assert "HEARTBEAT_OK" in asked_by_beat["event"]["text"]
         ended = await client.until_event("turn_ended")
         assert (ended["outcome"], ended["dropped"]) == ("silent", True)
         await client.say("sessions", id="l")
@@ -160,7 +164,7 @@ async def test_an_empty_answer_leaves_the_view_and_its_cost_is_shown(tmp_path: P
 
 @pytest.mark.parametrize(("room", "kind"), [("ana", "private"), ("lobby", "group")])
 async def test_what_the_model_has_to_say_stays_and_is_delivered_and_a_chat_that_may_be_others_counts_as_a_group(
-    tmp_path: Path, soon: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, room: str, kind: str
+    tmp_path: Path, beat: Callable[[], None], monkeypatch: pytest.MonkeyPatch, room: str, kind: str
 ) -> None:
     Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lines", "lines", LINES)
     monkeypatch.setattr(channel_runner, "PAUSES", (0.05,))
@@ -169,8 +173,8 @@ async def test_what_the_model_has_to_say_stays_and_is_delivered_and_a_chat_that_
     home = tmp_path / "home"
     file = f'[plugins]\nallow = ["lines"]\nsenders = {{ "lines:ana" = "owner" }}\n[plugins.lines]\nport = {service.port}\n'
     configured = prepared(home) | {"heartbeat.to": f"lines:{room}"}
-    soon(2)
     async with gateway(home, script=[{"text": "The door is open."}], settings=configured, file=file) as running:
+        beat()
         assert (await service.until_heard(room=room))["text"] == "The door is open."
         assert (await reported(running))["key"] == f"lines:{room}"
         (journal,) = running.journals().values()
@@ -178,23 +182,24 @@ async def test_what_the_model_has_to_say_stays_and_is_delivered_and_a_chat_that_
     service.close()
 
 
-async def test_a_beat_is_skipped_while_its_conversation_is_busy(tmp_path: Path, soon: Callable[[float], None]) -> None:
+async def test_a_beat_is_skipped_while_its_conversation_is_busy(tmp_path: Path, beat: Callable[[], None]) -> None:
     configured = prepared(tmp_path)
-    soon(3)
     script = [{"text": "A long answer " * 50, "deltas": 100, "delay_ms": 300}]
     async with gateway(tmp_path, script=script, settings=configured) as running:
         client = await running.connect()
         await client.send("Tell me something long.")
+        await client.until_event("turn_started")
+        beat()
         report = await until_last(running, "busy")
         assert (report["sent"], report["skipped"]) == (0, 1)
         assert not any(event.get("client") == "heartbeat" for event in next(iter(running.journals().values())))
 
 
 @pytest.mark.parametrize("text", ["", "# What to look after\n\n<!-- nothing -->\n"])
-async def test_without_a_list_nothing_is_asked(tmp_path: Path, soon: Callable[[float], None], text: str) -> None:
+async def test_without_a_list_nothing_is_asked(tmp_path: Path, beat: Callable[[], None], text: str) -> None:
     configured = prepared(tmp_path, text)
-    soon(1)
     async with gateway(tmp_path, settings=configured) as running:
+        beat()
         await until_last(running, "empty")
         assert running.journals() == {}
 
@@ -213,21 +218,19 @@ async def test_others_do_not_see_the_heartbeat(tmp_path: Path) -> None:
         assert "heartbeat" in await (await running.connect()).command("/schedule")
 
 
-async def test_each_agent_has_a_heartbeat_of_its_own_with_its_own_list(
-    tmp_path: Path, soon: Callable[[float], None]
-) -> None:
+async def test_each_agent_has_a_heartbeat_of_its_own_with_its_own_list(tmp_path: Path, beat: Callable[[], None]) -> None:
     workspace = tmp_path / "agents" / "work" / "workspace"
     workspace.mkdir(parents=True)
     (workspace / "HEARTBEAT.md").write_text("- Are there orders?\n")
     file = '[agents.work.heartbeat]\nevery = "30m"\n[agents.other]\n'
-    soon(2)
     async with gateway(tmp_path, script=[{"text": "Two orders."}], file=file) as running:
         client = await running.connect()
         await client.say("configure", id="c", session="work", name="agent", value="work")
         assert "heartbeat every 30 min" in await client.command("/schedule", session="work")
         assert "heartbeat" not in await client.command("/schedule")
-        beat = await client.until(lambda f: f["type"] == "event" and f["event"].get("client") == "heartbeat")
-        assert (beat["session"], "- Are there orders?" in beat["event"]["text"]) == ("work", True)
+        beat()
+        asked = await client.until(lambda f: f["type"] == "event" and f["event"].get("client") == "heartbeat")
+        assert (asked["session"], "- Are there orders?" in asked["event"]["text"]) == ("work", True)
         await client.until_event("turn_ended")
         agents = {events[0]["key"]: events[0].get("agent") for events in running.journals().values()}
         assert agents == {"work": "work", "main": None}
