@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -34,9 +34,9 @@ class OfflineErasures:
         self._erasures = erasures
         self._log = log
 
-    async def erase(self, person: str, session: str, chosen: Chosen, by: str) -> Erased:
-        """Erase something of a session. Raises SessionsError, OSError."""
-        order = await self._erasures.order(person, session, chosen, by)
+    async def erase(self, person: str, chosen: Mapping[str, Chosen], by: str) -> Erased:
+        """Erase something of some sessions. Raises SessionsError, OSError."""
+        order = await self._erasures.order(person, chosen, by)
         async with self._log.writing() as writer:
             await writer.append_durable(order)
         return await self.carry_out(order)

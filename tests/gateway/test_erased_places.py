@@ -234,7 +234,7 @@ async def test_a_message_is_erased_from_the_logs_of_the_home_its_agents_and_its_
     home = await a_home(tmp_path)
     assert len(places(home)) == 18
     async with open_erasures(home, workspaces_of(home, ["workspace"])) as erasures:
-        receipt = await erasures.erase(PERSON, SESSION, Chosen(messages=frozenset({2})), "owner")
+        receipt = await erasures.erase(PERSON, {SESSION: Chosen(messages=frozenset({2}))}, "owner")
     assert sorted(receipt.logs) == ["approvals.jsonl", "plugins/diary/log.jsonl", "responses.jsonl", "schedules.jsonl"]
     assert '"more"' not in home.responses.read_text()  # it continues what was erased
     assert b"zqxjmessage" not in b"".join(path.read_bytes() for path in home.root.rglob("*") if path.is_file())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import shutil
 import subprocess
@@ -15,7 +16,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.conversations.erasure.erasures import Erasures
 from gateway.conversations.notes.day_notes import as_section, digest_of
+from gateway.conversations.routing.switchboard import Switchboard
 from gateway.support.home import Home
 from gateway.support.storage import session_logs
 from plugins.api.fact_values import Fact, FactOrigin
@@ -51,7 +54,7 @@ from sessions.events.events import (
 )
 from sessions.events.messages import Attachment
 from sessions.store.reading import StoredLog
-from tests.gateway.gateways import TOKEN, Frame, gateway
+from tests.gateway.gateways import TOKEN, Frame, Gateway, gateway
 from tests.servers.postgres_server import postgres_server
 from tests.waiting import DEADLINE, until
 
@@ -501,3 +504,44 @@ async def test_a_message_is_erased_from_a_database_and_a_backup_of_it_has_the_sa
     assert restored.returncode == 0, restored.stderr
     for log in [*there.sessions.iterdir(), there.facts]:
         assert (tmp_path / "restored" / log.relative_to(there.root)).read_bytes() == log.read_bytes()
+
+
+async def ask_to_erase(running: Gateway, key: str) -> int:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with running.http.post(f"{running.url}/api/erasures", json={"session": key}, headers=headers) as response:
+        return response.status
+
+
+async def test_a_conversation_of_several_sessions_is_erased_by_one_order(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings=SETTINGS) as running:
+        client = await running.connect()
+        await client.chat(canary("first"), session="two")
+        await client.command("/new", session="two")
+        await client.chat(canary("second"), session="two")
+        sessions = set(running.journals())
+        assert await ask_to_erase(running, "two") == 200
+        orders = [line for line in Home(tmp_path).deletions.read_text().splitlines() if "erasure_ordered" in line]
+    (order,) = map(json.loads, orders)
+    assert {each["session"] for each in order["sessions"]} == sessions
+    assert len(sessions) == 2
+    assert places(tmp_path) == set()
+
+
+async def test_a_conversation_whose_erasure_fails_is_open_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    switchboards: list[Switchboard] = []
+    enter = Switchboard.__aenter__
+
+    async def entered(self: Switchboard) -> Switchboard:
+        switchboards.append(self)
+        return await enter(self)
+
+    async def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    monkeypatch.setattr(Switchboard, "__aenter__", entered)
+    async with gateway(tmp_path, settings=SETTINGS) as running:
+        client = await running.connect()
+        await client.chat("Hello.", session="two")
+        monkeypatch.setattr(Erasures, "carry_out", fails)
+        assert await ask_to_erase(running, "two") == 503
+        assert switchboards[0]._chats["owner", "two"].is_open

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -42,8 +42,8 @@ def erase_message(call: Invocation, name: str, seq: int, *, person: str) -> int:
     errors of `ask`."""
     session = find_session(session_logs(call.home), name, person).session
     wanted = {"session": session, "message": seq, "person": person}
-    parts = [(session, Chosen(messages=frozenset({seq})))]
-    erased = _changed(call, wanted, partial(_erase, call, person, parts, delete=False))
+    chosen = {session: Chosen(messages=frozenset({seq}))}
+    erased = _changed(call, wanted, partial(_erase, call, person, chosen, delete=False))
     return _report(call, erased, f"Message {seq} of {session} is erased")
 
 
@@ -68,8 +68,8 @@ def _conversation_erased(call: Invocation, key: str, person: str) -> Erased:
     listings = [each for each in session_listings(session_logs(call.home)) if (each.key, each.person) == (key, person)]
     if not listings:
         raise SessionUnknown(f"{person} has no conversation {key!r}; `exuvia sessions list` lists all sessions.")
-    parts = [(each.session, Chosen(upto=each.events)) for each in listings]
-    return _changed(call, {"session": key, "person": person}, partial(_erase, call, person, parts, delete=True))
+    chosen = {each.session: Chosen(upto=each.events) for each in listings}
+    return _changed(call, {"session": key, "person": person}, partial(_erase, call, person, chosen, delete=True))
 
 
 def _changed(call: Invocation, wanted: dict[str, object], offline: Callable[[], Coroutine[None, None, Erased]]) -> Erased:
@@ -84,13 +84,12 @@ def _changed(call: Invocation, wanted: dict[str, object], offline: Callable[[], 
     return ask(call, "POST", "/api/erasures", Erased, msgspec.json.encode(wanted), patience=PATIENCE)
 
 
-async def _erase(call: Invocation, person: str, parts: Sequence[tuple[str, Chosen]], *, delete: bool) -> Erased:
+async def _erase(call: Invocation, person: str, chosen: Mapping[str, Chosen], *, delete: bool) -> Erased:
     async with _erasures(call) as erasures:
-        receipts = [await erasures.erase(person, session, chosen, person) for session, chosen in parts]
+        erased = await erasures.erase(person, chosen, person)
     if delete:
-        await delete_sessions(call.home, [session for session, _ in parts], person, facts=True)
-    remains = [sentence for each in receipts for sentence in each.remains]
-    return combined(receipts, [*remains, *note_in_backups(call.home), UNKNOWN_COPIES])
+        await delete_sessions(call.home, list(chosen), person, facts=True)
+    return combined([erased], [*erased.remains, *note_in_backups(call.home), UNKNOWN_COPIES])
 
 
 async def _erase_person(call: Invocation, person: str) -> Erased:
@@ -99,9 +98,8 @@ async def _erase_person(call: Invocation, person: str) -> Erased:
         receipts = [await erasures.begin_person(order)]
     listings = [each for each in session_listings(session_logs(call.home)) if each.person == person]
     if listings:
-        receipts.append(
-            await _erase(call, person, [(each.session, Chosen(upto=each.events)) for each in listings], delete=True)
-        )
+        chosen = {each.session: Chosen(upto=each.events) for each in listings}
+        receipts.append(await _erase(call, person, chosen, delete=True))
     async with _erasures(call) as erasures:
         receipts.append(await erasures.finish_person(order))
     remains = [sentence for each in receipts for sentence in each.remains]

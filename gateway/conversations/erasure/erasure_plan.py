@@ -71,6 +71,9 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         """Return the part of it in a session that shares the events up to a seq."""
         return Chosen(messages=frozenset(each for each in self.messages if each <= seq), upto=min(self.upto, seq))
 
+    def __or__(self, other: Chosen) -> Chosen:
+        return Chosen(messages=self.messages | other.messages, upto=max(self.upto, other.upto))
+
     def __bool__(self) -> bool:
         return bool(self.messages or self.upto)
 
@@ -99,17 +102,17 @@ class Reached(msgspec.Struct, kw_only=True):
         return min(self.seqs)
 
 
-def family(logs: LogReader, sessions: Iterable[str], session: str, chosen: Chosen) -> dict[str, Chosen]:
-    """Return what is erased of a session, of the sessions that it was forked from, and of forks, as far as they share it.
+def family(logs: LogReader, sessions: Iterable[str], chosen: Mapping[str, Chosen]) -> dict[str, Chosen]:
+    """Return what is erased of sessions, of those that they were forked from, and of forks, as far as they share it.
 
     The headers of all `sessions` are read, since a catalog that was rebuilt does not know the origins.
     """
     known = set(sessions)
     origins = {name: origin for name in known if (origin := _origin(logs, name)) is not None}
-    found, waiting = dict[str, Chosen](), [(session, chosen)]
+    found, waiting = dict[str, Chosen](), [*chosen.items()]
     while waiting:
-        name, part = waiting.pop()
-        if name in found or not part:
+        name, more = waiting.pop()
+        if (part := found.get(name, Chosen()) | more) == found.get(name, Chosen()):
             continue
         found[name] = part
         if (own := origins.get(name)) is not None and own.session in known:  # else it was deleted

@@ -182,11 +182,11 @@ class Erasures:
         self._quarantine = quarantine
         self._now = now
 
-    async def order(self, person: str, session: str, chosen: Chosen, by: str) -> ErasureOrdered:
-        """Return the order to erase something of a person's session, with the forks and origins that share it."""
+    async def order(self, person: str, chosen: Mapping[str, Chosen], by: str) -> ErasureOrdered:
+        """Return the order to erase something of a person's sessions, with the forks and origins that share it."""
         sessions = [row.session for row in await self._catalog.every(person)]
         draft = ErasureOrdered(erasure=_new_id(), person=person, by=by)
-        parts = await asyncio.to_thread(family, self._store, sessions, session, chosen)
+        parts = await asyncio.to_thread(family, self._store, sessions, chosen)
         return await asyncio.to_thread(self._order, draft, parts, await self._fact_logs())
 
     async def _fact_logs(self) -> list[Store]:

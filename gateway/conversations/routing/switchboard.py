@@ -7,7 +7,7 @@ as after a crash.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -22,7 +22,7 @@ from gateway.config.settings import Settings
 from gateway.conversations.deletion.deletion_log import ErasureOrdered
 from gateway.conversations.deletion.deletions import DeletedConversation, Deletions
 from gateway.conversations.erasure.erasure_plan import Chosen
-from gateway.conversations.erasure.erasures import Erased, ErasurePlan, Erasures, combined
+from gateway.conversations.erasure.erasures import Erased, ErasurePlan, Erasures
 from gateway.conversations.routing.chat import AgentChoice, Chat
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.conversation_list import (
@@ -456,10 +456,10 @@ class Switchboard:
         row = await self._catalog.find(session)
         if row is None or row.person != person:
             raise UnknownSession(f"There is no session {session}.")
-        return await asyncio.shield(self._spawn(self._erase(person, session, chosen, by)))
+        return await asyncio.shield(self._spawn(self._erase(person, {session: chosen}, by)))
 
-    async def _erase(self, person: str, session: str, chosen: Chosen, by: str) -> Erased:
-        order = await self._erasures.order(person, session, chosen, by)
+    async def _erase(self, person: str, chosen: Mapping[str, Chosen], by: str) -> Erased:
+        order = await self._erasures.order(person, chosen, by)
         return await self._carry_out(order, recorded=False)
 
     async def _carry_out(self, order: ErasureOrdered, *, recorded: bool) -> Erased:
@@ -490,9 +490,10 @@ class Switchboard:
         rows = await self.of_key(person, key)
         if not rows:
             raise UnknownSession(f"There is no session {key}.")
-        receipts = [await self.erase(person, row.session, Chosen(upto=row.head), by=by) for row in rows]
+        chosen = {row.session: Chosen(upto=row.head) for row in rows}  # one order: a crash leaves none of them out
+        erased = await asyncio.shield(self._spawn(self._erase(person, chosen, by)))
         deleted = await self.delete(person, key, by=by, facts=True)
-        return combined(receipts, deleted.remains)
+        return msgspec.structs.replace(erased, remains=deleted.remains)
 
     async def _names_of(self, order: ErasureOrdered, plan: ErasurePlan) -> set[Name]:
         sessions = {*plan.changing, *(each.session for each in order.sessions)}
@@ -505,20 +506,22 @@ class Switchboard:
         Another gateway that has it hands it over. Raises Conflict if a turn runs in it, or a message waits for one,
         OwnedElsewhere if another gateway keeps it.
         """
-        async with self._lock(name), self._claimed(name, obtain=True):
-            chat = self._chats.get(name)
+        chat: Chat | None = None
+        try:
+            async with self._lock(name), self._claimed(name, obtain=True):
+                if (chat := self._chats.get(name)) is not None:
+                    self._require_idle(chat)
+                    chat.hold()
+                    for conversation in chat.conversations:
+                        await self._runner.stop(conversation.session)
+                try:
+                    yield
+                finally:
+                    if chat is not None:
+                        chat.release()
+        finally:
             if chat is not None:
-                self._require_idle(chat)
-                chat.hold()
-                for conversation in chat.conversations:
-                    await self._runner.stop(conversation.session)
-            try:
-                yield
-            finally:
-                if chat is not None:
-                    chat.release()
-        if chat is not None:
-            await self._restore(name)
+                await self._restore(name)
 
     @asynccontextmanager
     async def _closed(self, person: str, key: str) -> AsyncIterator[list[SessionRow]]:
