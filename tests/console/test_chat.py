@@ -347,6 +347,7 @@ async def test_escape_stops_the_turn_unless_it_closes_something_else(tmp_path: P
         await say(page, "Count for me")
         await expect(entries(page, "assistant.live")).to_contain_text("one")
         await message(page).fill("/st")
+        await expect(page.get_by_role("option").first).to_be_visible()
         await message(page).press("Escape")
         await expect(page.get_by_role("option")).to_have_count(0)
         await page.get_by_role("button", name="Actions for this conversation").click()

@@ -184,15 +184,20 @@ def _is_plain(one: Candidate, question: Asked, *, exact: bool) -> bool:
     """Return True if a chunk is from the time that the question names, or contains all of it.
 
     A chunk that matches keywords but contains none of the words as they are has inflected forms, whose share is unknown.
-    They count only if no chunk has a word as it is, `exact`.
+    Without other evidence they count only if no chunk has a word as it is, `exact`.
     """
-    inflected = one.keywords > 0 and not one.bears and not exact
+    inflected = _is_inflected(one) and not exact
     return (one.dated and not question.stranger) or inflected or _share(one) >= WHOLE
 
 
+def _is_inflected(one: Candidate) -> bool:
+    return one.keywords > 0 and not one.bears
+
+
 def _is_comparable(one: Ranked, enough: float) -> bool:
-    """Return True if a result is worth enough; by words alone, some words are enough."""
-    if one.candidate.cosine is None and (_share(one.candidate) >= SHARE or len(one.candidate.bears) >= MANY):
+    """Return True if a result is worth enough; by words alone, some words or inflected forms of them are enough."""
+    found = one.candidate
+    if found.cosine is None and (_share(found) >= SHARE or len(found.bears) >= MANY or _is_inflected(found)):
         return True
     return _worth_around(one) >= enough
 
