@@ -266,6 +266,10 @@ class StoryRun:
                 await self._settle()
             except TimeoutError as error:
                 self.report.findings.append(f"stuck: {error}\n{self._gateway.log.read_text()[-LOG_CHARS:]}")
+            if (code := self._gateway.process.returncode) is not None:
+                log = self._gateway.log.read_text()[-LOG_CHARS:]
+                self.report.findings.append(f"ended: the gateway ended by itself with {code}: {log}")
+                return self.report
             self.report.gateway_megabytes = resident_megabytes(self._gateway.process.pid)
             if await self._gateway.stop() != 0:
                 self.report.findings.append("ended: the gateway did not stop with the exit code 0")

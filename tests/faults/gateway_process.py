@@ -116,6 +116,7 @@ async def start_process(
     port = port or free_port()
     environment = {
         **os.environ,
+        "PYTHONFAULTHANDLER": "1",  # the log of a crashed process has its stacks
         "EXUVIA_TOKEN": TOKEN,
         "EXUVIA__AGENT__MODEL": '"scripted:echo"',
         "EXUVIA__APPROVALS__DEFAULT": '"allow"',

@@ -102,8 +102,9 @@ async def test_after_a_kill_at_any_instant_everything_accepted_is_there_once_and
         outcomes = Counter(event["outcome"] for event in lines if event["kind"] == "turn_ended")
         assert outcomes["replied"] + outcomes["abandoned"] == len(received)
     assert sent == set()
-    stamps = (home / "workspace" / "stamps").read_text().split()
-    assert len(set(stamps)) == len(stamps)
+    stamps = home / "workspace" / "stamps"  # missing if each call was killed before it wrote, as a busy machine lets happen
+    written = stamps.read_text().split() if stamps.exists() else []
+    assert len(set(written)) == len(written)
 
 
 async def test_a_turn_is_resumed_after_a_kill_in_the_middle_of_the_answer(tmp_path: Path) -> None:
