@@ -12,7 +12,6 @@ the file is replaced, or older values, which do not match their journals and are
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Collection
 from hashlib import blake2b
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 import aiosqlite
 import msgspec
 
-from sessions.catalog.sqlite import Error, connect
+from sessions.catalog.sqlite import Error, connect, create_private
 from sessions.events.errors import StorageFailed
 from sessions.files.fsync import UNSURE
 
@@ -177,7 +176,7 @@ class CatalogFile:
         return list(await self._db.execute_fetchall(query, parameters))
 
     async def _open(self) -> None:
-        await asyncio.to_thread(_make_private, self._path)
+        await asyncio.to_thread(create_private, self._path)
         self._connection = await connect(self._path, patience=PATIENCE)
         await self._db.execute("PRAGMA synchronous = OFF")
         await self._db.execute("PRAGMA secure_delete = ON")  # what is removed must not remain in the file
@@ -193,12 +192,6 @@ class CatalogFile:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
-
-
-def _make_private(path: Path) -> None:
-    """Create the file with access for the gateway's user only, because it holds conversations. SQLite itself would make it
-    readable to others."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _set_aside_path(path: Path) -> Path:

@@ -8,7 +8,9 @@ So all databases are opened here, and errors are caught by the names defined her
 from __future__ import annotations
 
 import importlib.util
+import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,16 @@ def connect(path: Path, *, patience: float) -> aiosqlite.Connection:
 def connect_readonly(path: Path) -> Any:
     """Return a read-only connection for programs that run beside the gateway. Blocks, and waits two seconds for a lock."""
     return _copy.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2.0, isolation_level=None)
+
+
+def create_private(path: Path) -> None:
+    """Create a database's file with access for this user only, unless it exists. SQLite would make it readable to others.
+
+    A file that exists is not opened: closing it would drop the locks of all connections of this process to it
+    (https://www.sqlite.org/howtocorrupt.html, section 2.2). Raises OSError.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def connect_blocking(path: Path, *, patience: float) -> Any:

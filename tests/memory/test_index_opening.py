@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,18 @@ def test_without_a_descriptor_the_index_is_not_given_up(tmp_path: Path, take_all
     with pytest.raises(Error, match="unable to open"):
         open_tables(path)
     assert path.read_bytes() == before
+
+
+ALONE = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None)
+db.execute("SELECT count(*) FROM marks").fetchall()
+print(db.execute("PRAGMA journal_mode = DELETE").fetchall())
+"""
+
+
+def test_a_second_connection_does_not_drop_the_locks_of_the_first_one(tmp_path: Path) -> None:
+    path = tmp_path / "memory.sqlite"
+    with closing(open_tables(path)[0]), closing(open_tables(path)[0]):
+        done = subprocess.run([sys.executable, "-c", ALONE, path], capture_output=True, text=True, check=False)
+    assert done.stderr.endswith("database is locked\n"), "else it deletes the log that the two write to"

@@ -8,7 +8,6 @@ All methods block and are called from one thread at a time.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from sessions.catalog.sqlite import Error, connect_blocking
+from sessions.catalog.sqlite import Error, connect_blocking, create_private
 
 LAYOUT = 1
 """The version of the tables and their content."""
@@ -166,7 +165,7 @@ class MessageIndex:
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
 
     def _opened(self) -> Any:
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        create_private(self._path)
         db = connect_blocking(self._path, patience=PATIENCE)
         try:
             db.execute("PRAGMA synchronous = OFF")

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from sessions.catalog.sqlite import Error, connect_blocking, load_vectors
+from sessions.catalog.sqlite import Error, connect_blocking, create_private, load_vectors
 
 LAYOUT = 7
 """Version of the tables and their content."""
@@ -97,7 +97,7 @@ def remove_tables(path: Path) -> None:
 
 
 def _opened(path: Path) -> tuple[Any, bool]:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # contains text of the notes
+    create_private(path)  # contains text of the notes
     connection = connect_blocking(path, patience=PATIENCE)
     try:
         connection.execute("PRAGMA page_size = 16384")  # vectors are long: compared a quarter faster, written twice as fast
