@@ -18,6 +18,9 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     transcript: bytes
 
 
+_decode = msgspec.msgpack.Decoder(_Stored).decode  # made by one thread, see `from_checkpoint`
+
+
 def encode_checkpoint(session: str, position: Position, transcript: Transcript) -> bytes:
     """Return the checkpoint of a session with a checksum. The cost grows with the transcript: do not call it on the event
     loop."""
@@ -39,7 +42,7 @@ def decode_checkpoint(session: str, sealed: object) -> tuple[Position, Transcrip
     if value is None:
         return None
     try:
-        stored = msgspec.msgpack.decode(value, type=_Stored)
+        stored = _decode(value)
         if stored.fold != FOLD:
             return None
         return stored.position, from_checkpoint(stored.transcript)

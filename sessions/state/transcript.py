@@ -342,9 +342,14 @@ def to_checkpoint(transcript: Transcript) -> bytes:
 
 def from_checkpoint(data: bytes) -> Transcript:
     """Decode a transcript written by `to_checkpoint`. Raises msgspec.MsgspecError."""
-    return msgspec.msgpack.decode(data, type=Transcript, dec_hook=_grow)
+    return _decode(data)
 
 
 def _grow(type_: type, value: object) -> object:
     (item,) = get_args(type_)
     return PersistentList(msgspec.convert(value, list[item]))  # type: ignore[valid-type]  # the type that the field declares
+
+
+# Of each type, msgspec examines the fields when it is first used, and crashes if two threads do so at once: here one does.
+_decode = msgspec.msgpack.Decoder(Transcript, dec_hook=_grow).decode
+msgspec.msgpack.Decoder(list[Message])  # which `_grow` converts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -239,6 +240,9 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 _envelope = msgspec.json.Decoder(_Envelope).decode
 
+_examining = threading.Lock()
+"""Held while msgspec examines types of events: two threads that do so for the first time crash."""
+
 
 class _Folded(Generic[Event, State]):
     """The state after the lines that were applied."""
@@ -246,9 +250,10 @@ class _Folded(Generic[Event, State]):
     def __init__(self, form: LogFormat[Event, State], state: State | None = None) -> None:
         self.state = form.empty if state is None else state
         self._fold = form.fold
-        self._decoders: dict[Any, msgspec.json.Decoder[Event]] = {
-            event.__struct_config__.tag: msgspec.json.Decoder(event) for event in form.events
-        }
+        with _examining:
+            self._decoders: dict[Any, msgspec.json.Decoder[Event]] = {
+                event.__struct_config__.tag: msgspec.json.Decoder(event) for event in form.events
+            }
 
     def __call__(self, line: bytes) -> None:
         envelope = self._decoded(_envelope, line)

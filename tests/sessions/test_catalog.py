@@ -616,3 +616,37 @@ async def test_a_catalog_whose_writer_was_killed_opens_with_correct_content(tmp_
         assert found is None or found[0] == end_of(tmp_path / "sessions" / f"{session_id(1)}.jsonl")
         receipts = await catalog.receipts("owner", "main")
         assert len(receipts) == 200
+
+
+THREADS = """
+import sys, threading
+from sessions.catalog.checkpoints import decode_checkpoint, encode_checkpoint
+from sessions.catalog.receipt_batches import decode_batch
+from sessions.events.messages import UserMessage
+from sessions.state.persistent_list import PersistentList
+from sessions.state.transcript import Transcript
+from sessions.state.view import View
+from sessions.store.protocols import START
+
+transcript = Transcript(view=View(messages=PersistentList([UserMessage(text="Hello.")])))
+sealed = encode_checkpoint("a", START, transcript)
+sys.setswitchinterval(1e-6)
+barrier = threading.Barrier(8)
+
+def decode():
+    barrier.wait()
+    decode_batch("a", sealed)
+    assert decode_checkpoint("a", sealed) == (START, transcript)
+
+threads = [threading.Thread(target=decode) for _ in range(8)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+"""
+
+
+def test_threads_that_decode_the_first_checkpoints_at_once_do_not_crash() -> None:
+    """msgspec 0.22 crashed in every second process while two threads used a type for the first time."""
+    processes = [subprocess.Popen([sys.executable, "-c", THREADS]) for _ in range(6)]
+    assert [each.wait() for each in processes] == [0] * 6
