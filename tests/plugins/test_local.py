@@ -343,6 +343,34 @@ async def test_a_broken_model_file_is_reported_with_the_reason(tmp_path: Path) -
             await anext(provider.stream(request("Hello!", model="broken")))
 
 
+LOGGING_LATE = """
+import os, threading, time
+from types import SimpleNamespace
+
+def CommonParams():
+    return SimpleNamespace(model=SimpleNamespace(), cpuparams=SimpleNamespace())
+
+def log():
+    time.sleep(0.2)
+    os.write(2, b"0.1 E load: error loading model: the tensors end too early\\n")
+
+def Server(parameters):
+    threading.Thread(target=log).start()
+    raise RuntimeError("Failed to init server")
+"""
+
+
+@needs_model
+async def test_the_reason_is_waited_for_which_the_library_logs_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "xllamacpp.py").write_text(LOGGING_LATE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    async with LocalProvider(plugin_context()) as provider:
+        with pytest.raises(Unreachable, match="the tensors end too early"):
+            await anext(provider.stream(request("Hello!")))
+
+
 # --- without a model --------------------------------------------------------------------------------------------------
 
 

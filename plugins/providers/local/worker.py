@@ -16,8 +16,10 @@ import json
 import os
 import queue
 import signal
+import stat
 import sys
 import threading
+import time
 import unicodedata
 from typing import Any, BinaryIO
 
@@ -27,6 +29,9 @@ MIN_REPLY = 128
 """The tokens that must remain for a reply; with fewer the conversation counts as too long."""
 CACHE_MIB = 64
 """The memory for prompts of earlier conversations in MiB; the library's default is 8 GiB."""
+
+REASON_SECONDS = 5.0
+"""The longest wait for the library to log why it failed."""
 
 
 class Inbox:
@@ -133,6 +138,8 @@ def main() -> None:
     try:
         server = load(order)
     except Exception as error:
+        if isinstance(error, RuntimeError):
+            await_reason()
         send(out, "failed", sentence=f"{type(error).__name__}: {error}")
         os._exit(1)
     send(out, "ready")
@@ -150,6 +157,17 @@ def main() -> None:
         except Exception as error:
             answer.take({"error": {"message": f"{type(error).__name__}: {error}"}})
         answer.close()
+
+
+def await_reason() -> None:
+    """Wait until standard error has why a model could not be loaded: the library logs in a thread of its own, and its
+    exception says only that it failed. Standard error is a file."""
+    until = time.monotonic() + REASON_SECONDS
+    while time.monotonic() < until:
+        logged = os.pread(2, 65_536, 0) if stat.S_ISREG(os.fstat(2).st_mode) else b""
+        if b" error" in logged and logged.endswith(b"\n"):
+            return
+        time.sleep(0.01)
 
 
 def load(order: dict[str, Any]) -> Any:
