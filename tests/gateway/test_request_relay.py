@@ -11,9 +11,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from gateway.auth.people import Admission
+from gateway.http.mcp.program_messages import ProgramMessage, ProgramMessages
 from gateway.http.relay.links import Links
 from gateway.http.relay.request_relay import RequestRelay
-from gateway.support.errors import OwnedElsewhere
+from gateway.support.errors import Conflict, OwnedElsewhere
+from sessions.events.events import MessageReceived
+from tests.waiting import deadline
 
 
 @pytest.mark.parametrize(
@@ -67,3 +70,31 @@ async def test_a_request_is_sent_again_to_the_next_owner_if_it_can_be_repeated_a
             assert "Idempotency-Key" in (await answer.json())["message"]
     await links.close()
     assert len(asked) == 1 or (method == "GET" and not stands_still)  # the client of aiohttp repeats it itself
+
+
+async def test_a_programs_message_goes_to_the_next_owner_when_its_gateway_stands_still() -> None:
+    dead, owners = asyncio.Event(), list[Exception]()
+
+    async def stands_still(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        dead.set()
+        await reader.read()
+        writer.transport.abort()
+
+    async def chat(*_: object, **__: object) -> None:
+        raise owners.pop()
+
+    owner = await asyncio.start_server(stands_still, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{owner.sockets[0].getsockname()[1]}"
+    links = Links(
+        cast(Any, SimpleNamespace(until_gone=lambda _: dead.wait())), cast(Any, SimpleNamespace(issue=lambda *_: "token"))
+    )
+    owners += [Conflict("It is here now."), OwnedElsewhere("other.1", url)]
+    messages = ProgramMessages(cast(Any, SimpleNamespace(chat=chat)), links)
+    event = MessageReceived(
+        id="mcp-1", client="mcp:x", sender="owner", channel="mcp", chat="private", text="Hello.", attachments=()
+    )
+    async with owner, deadline():
+        with pytest.raises(Conflict, match="here now"):
+            await messages.send("owner", ProgramMessage("main", event, 60.0))
+    await links.close()

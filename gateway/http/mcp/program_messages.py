@@ -45,9 +45,6 @@ RETRY_SECONDS = 0.1
 LONGEST_SECONDS = 15.0
 """Seconds without an owner after which a message is refused."""
 
-_GONE = 421
-"""The status of a gateway that does not have the conversation: the request was misdirected."""
-
 
 class ProgramMessage(msgspec.Struct, frozen=True):
     """A message of a program for a person's key, and the seconds to wait for the answer."""
@@ -131,7 +128,8 @@ class ProgramMessages:
         """Return the owner's answer; None if the next one is to be asked. Raises ToolFailed with its failure."""
         body = msgspec.json.encode(wanted)
         try:
-            async with links.request(person, owner, "POST", PATH, headers={}, body=body) as response:
+            asked = links.request(person, owner, "POST", PATH, headers={}, body=body)
+            async with links.while_there(owner.gateway), asked as response:
                 if response.status != HTTPStatus.OK:
                     return None
                 found = msgspec.json.decode(await response.read(), type=_Answer)
@@ -161,7 +159,7 @@ class MessageEndpoint:
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return refusal(400, "bad_request", "A message names a key and has the fields of message_received.")
         except OwnedElsewhere as error:
-            return refusal(_GONE, "busy", str(error))
+            return refusal(HTTPStatus.MISDIRECTED_REQUEST, "busy", str(error))
         except (ToolFailed, GatewayError, SessionsError, ApiError) as error:
             return answer(200, _Answer(failure=sentence_of(error)))
         return answer(200, _Answer(text=text))

@@ -40,9 +40,6 @@ class ModelNames:
         admits = partial(self._models.admits, rights=self._rights(person))
         try:
             chosen = self._models.choose(name)
-            if not admits(chosen.name):
-                raise ModelUnknown(f"The model {name[:100]!r} may not be chosen with this token.")
-            return chosen
         except ModelUnknown:
             own = list(filter(admits, self._own()))
             full = _first_named(name, own) or _first_named(name, filter(admits, await self._all()))
@@ -51,6 +48,9 @@ class ModelNames:
                 sentence = f"There is no model {name[:100]!r}. Available: {known}, and any other `provider:model`."
                 raise ModelUnknown(sentence) from None
             return self._models.choose(full)
+        if not admits(chosen.name):
+            raise ModelUnknown(f"The model {name[:100]!r} may not be chosen with this token.")
+        return chosen
 
     async def listing(self, more: Sequence[str], person: str) -> dict[str, Any]:
         """Return the response to `GET /v1/models`; `more` are names of other than chat models."""
