@@ -87,6 +87,8 @@ _SYMBOLS, _CODE = "(){}[]=_;<>$\\", 0.02
 """Symbols of programs, and their minimum share of the characters of code."""
 
 _CAPITALISED = re.compile(r"[^\W\d_][\w-]*")
+_ENDS = frozenset(".!?:")
+"""The ends of sentences."""
 _GERMAN = "german"  # capitalises every noun
 
 
@@ -115,9 +117,14 @@ def _names(text: str) -> list[frozenset[str]]:
     words = list(_CAPITALISED.finditer(text))
     if language == _GERMAN or all(word[0][0].isupper() for word in words):
         return []
-    inside = [
-        word[0] for word in words if word[0][0].isupper() and text[: word.start()].rstrip(" \"'“‘«(")[-1:] not in ".!?:"
-    ]
+    inside: list[str] = []
+    end = 0
+    for word in words:
+        tail = text[end : word.start()].rstrip(" \"'“‘«(")[-1:]
+        begins = tail in _ENDS or (not tail and not end)
+        if word[0][0].isupper() and not begins:
+            inside.append(word[0])
+        end = word.end()
     return [terms for word in inside if (terms := words_in(word, language))]
 
 
