@@ -73,7 +73,7 @@ class SamplingState(msgspec.Struct, frozen=True, kw_only=True):
 
 class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     """A budget that limits a person: of its `cap` in this `period` (`day`, `week` or `month`), `spent` is spent, in
-    millionths of the currency. `whose` it is begins a sentence; it begins anew on the day `begins`."""
+    millionths of the currency. `whose` it is begins a sentence; it resets on the day `begins`."""
 
     whose: str
     period: str

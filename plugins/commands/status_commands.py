@@ -200,7 +200,7 @@ def _spending(costs: SpendingSummary) -> str:
         lines.append(f"- not in these sums: {costs.unpriced:,} of this month's requests, whose price is not known")
     lines += [
         f"- {each.whose[0].lower()}{each.whose[1:]} by {each.period}: {money(each.spent)} of {money(each.cap)}"
-        f" ({each.spent * 100 // each.cap if each.cap else 100} %), begins anew on {each.begins}"
+        f" ({each.spent * 100 // each.cap if each.cap else 100} %), resets on {each.begins}"
         for each in costs.budgets
     ]
     return "\n".join(["Your costs:", "", *lines])

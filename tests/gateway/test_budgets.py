@@ -78,7 +78,7 @@ async def test_a_request_that_does_not_fit_is_refused_with_what_was_spent_and_wh
         used(await spending.begin(asked()))
     assert str(refused.value) == (
         "The budget of ana for today is $0.00025: $0.00010 are spent and $0.00010 are reserved for requests that run,"
-        " and this request may cost $0.00010. It begins anew on 2026-11-26 at 00:00 (UTC)."
+        " and this request may cost $0.00010. It resets on 2026-11-26 at 00:00 (UTC)."
     )
 
 

@@ -63,7 +63,7 @@ class TooManyRequests(RequestRefused):
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
     """The budget of a scope in the current period: `cap` in millionths of the currency, `key` names the period. `begins` is
-    the day on which it begins anew, `zone` the name of the time zone, `model` the model to be asked instead."""
+    the day on which it resets, `zone` the name of the time zone, `model` the model to be asked instead."""
 
     scope: str
     period: Period
@@ -92,14 +92,14 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
         return (
             f"{self.whose()} for {_NOW[self.period]} is {amount(self.cap, currency)}:"
             f" {amount(spent, currency)} are spent{held}, and this request may cost {amount(worst, currency)}."
-            f" It begins anew on {self.begins.isoformat()} at 00:00{zone}."
+            f" It resets on {self.begins.isoformat()} at 00:00{zone}."
         )
 
     def warning(self, currency: str, spent: int) -> str:
         """Return the sentence that most of it is spent."""
         return (
             f"{self.whose()} for {_NOW[self.period]} is spent to {spent * 100 // self.cap} %: {amount(spent, currency)} of"
-            f" {amount(self.cap, currency)}. It begins anew on {self.begins.isoformat()}."
+            f" {amount(self.cap, currency)}. It resets on {self.begins.isoformat()}."
         )
 
 
