@@ -82,6 +82,9 @@ class _NullLog:
     def on_commit(self, durable: Callable[[int], None], failed: object) -> None:
         self._settled = durable
 
+    async def until_written(self) -> None:
+        self._settle()
+
     async def lines(self, first: int, *, limit: int) -> list[bytes]:
         return []
 

@@ -128,6 +128,10 @@ class MemoryLog:
     def on_commit(self, durable: Callable[[int], None], failed: Callable[[StorageFailed], None]) -> None:
         self._durable, self._failed = durable, failed
 
+    async def until_written(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
     async def lines(self, first: int, *, limit: int) -> list[bytes]:
         size, lines = 0, list[bytes]()
         for line in self.written[first - 1 :]:

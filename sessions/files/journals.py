@@ -45,6 +45,7 @@ class Journal(QueuedLog):
         """Write the next lines, as many as fit into a chunk. Called on a committer's thread."""
         lines = self.take()
         self._file.write(lines[0] if len(lines) == 1 else b"".join(lines))
+        self.wrote(self._file.end)
 
     def sync(self) -> None:
         """Make what was written durable. Called on a committer's thread."""

@@ -107,6 +107,13 @@ class LogWriter(Generic[Event, State]):
         self._waiters.append((seq, waiter))
         await waiter
 
+    async def until_written(self) -> None:
+        """Wait until everything that was appended survives the end of this process, even if it is killed; a power failure
+        may still take it. Raises StorageFailed if the log has failed."""
+        if self.failure is not None:
+            raise self.failure
+        await self.log.until_written()
+
     async def catch_up(self, fold: Callable[[State, bytes], State]) -> None:
         """Fold the lines that other processes have appended, if the log is shared.
 

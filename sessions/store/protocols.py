@@ -147,6 +147,11 @@ class Log(Protocol):
         """
         ...
 
+    async def until_written(self) -> None:
+        """Wait until all lines that were appended survive the end of this process, also if it is killed; a power failure may
+        still take them. Raises StorageFailed if the log has failed."""
+        ...
+
     async def lines(self, first: int, *, limit: int) -> list[bytes]:
         """Return the durable lines from seq `first` on, about `limit` bytes of them and at least one if there is one."""
         ...

@@ -50,15 +50,16 @@ class QueuedLog:
     """The queue of one `Log`. `released` is called once, when the log is closed or has failed.
 
     A committer's thread calls `take`, stores the lines and sets `committed`, the offset up to which they are durable; then
-    `settle` is called on the event loop.
+    `settle` is called on the event loop. A thread that has written lines before they are durable calls `wrote`.
     """
 
     def __init__(self, name: str, end: int, committer: CommitQueue, released: Callable[[], None]) -> None:
-        self.end = self.durable = self.committed = end
+        self.end = self.durable = self.committed = self.written = end
         self.name = name
         self._committer = committer
         self._released = released
         self._queue: deque[bytes] = deque()
+        self._writing: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._due = self.end
         self._under_way = False
         self._timer: asyncio.TimerHandle | None = None
@@ -86,6 +87,16 @@ class QueuedLog:
         """Set the callbacks; see `Log.on_commit`."""
         self._on_durable, self._on_failed = durable, failed
 
+    async def until_written(self) -> None:
+        """Wait until all lines have left this process; see `Log.until_written`."""
+        if self._failure is not None:
+            raise self._failure
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._writing.append((self.end, waiter))
+        self._commit()
+        self._release_written()  # a thread that wrote before it could see the waiter has notified nobody
+        await waiter
+
     async def catch_up(self, after: Position) -> list[bytes]:
         """Return no lines: nobody else appends; see `Log.catch_up`."""
         return []
@@ -100,7 +111,7 @@ class QueuedLog:
 
     def move(self, end: int) -> None:
         """Go on after lines that another process has appended. Nothing may be waiting."""
-        self.end = self.durable = self.committed = self._due = end
+        self.end = self.durable = self.committed = self.written = self._due = end
 
     def take(self) -> list[bytes]:
         """Return the next lines, as many as fit into a chunk. Called on a committer's thread."""
@@ -110,6 +121,12 @@ class QueuedLog:
             lines.append(self._queue.popleft())
             size += len(lines[-1])
         return lines
+
+    def wrote(self, end: int) -> None:
+        """Record that the lines up to an offset have left this process. Called on a committer's thread, before `settle`."""
+        self.written = end
+        if self._writing:
+            self._loop.call_soon_threadsafe(self._release_written)
 
     def settle(self, failure: StorageFailed | None) -> None:
         """Handle the end of a commit, on the event loop: the lines are durable, or the log has failed."""
@@ -121,7 +138,8 @@ class QueuedLog:
         self._under_way = False
         durable = self.committed
         self._committer.pending -= durable - self.durable
-        self.durable = durable
+        self.durable = self.written = durable
+        self._release_written()
         self._submit()
         self._release_when_done()
         self._on_durable(durable)
@@ -144,7 +162,15 @@ class QueuedLog:
         self._failure = failure
         self._committer.pending -= self.end - self.durable
         self._release()
+        self._release_written(failure)
         self._on_failed(failure)
+
+    def _release_written(self, failure: StorageFailed | None = None) -> None:
+        """Wake those who wait for lines that have left this process, or all if the log has failed."""
+        while self._writing and (failure is not None or self._writing[0][0] <= self.written):
+            _, waiter = self._writing.popleft()
+            if not waiter.done():
+                waiter.set_exception(failure) if failure else waiter.set_result(None)
 
     def _release_when_done(self) -> None:
         if self._closed is not None and self.durable == self.end and self._failure is None:

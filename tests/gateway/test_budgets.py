@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +32,7 @@ from sessions.store.cluster import Cluster
 from tests.attacks.test_identity import ANA
 from tests.gateway.gateways import TOKEN, Client, Frame, gateway
 from tests.gateway.test_spending import ledger, priced
-from tests.waiting import until
+from tests.waiting import deadline, until
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)  # a Wednesday
 PRICE = Price(input=1.0, cached=1.0, output=1.0, currency="USD")
@@ -215,6 +217,40 @@ async def test_a_request_that_a_crash_interrupts_is_charged_once_without_a_budge
     ]
 
 
+async def test_a_request_waits_until_its_reservation_survives_a_kill_and_not_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, after, write = ManualClock(NOON), tmp_path / "after", os.pwrite
+    writing, page, disk = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(descriptor: int, content: bytes, offset: int) -> int:
+        writing.set()
+        page.wait()
+        return write(descriptor, content, offset)
+
+    async with account(tmp_path, clock, **caps(day=1000)) as spending:
+        used(await spending.begin(asked()))
+        await until(lambda: len(ledger(tmp_path)) == 2)
+        monkeypatch.setattr(os, "pwrite", slow)
+        monkeypatch.setattr("sessions.files.append_file.sync_content", lambda _: disk.wait())
+        try:
+            beginning = asyncio.create_task(spending.begin(asked(tokens=70, output=5)))
+            await asyncio.to_thread(writing.wait)
+            assert not beginning.done()
+            page.set()
+            async with deadline():
+                running = await beginning
+            shutil.copytree(tmp_path, after, ignore=shutil.ignore_patterns("after"))  # what a kill would leave behind
+            used(running, 20)
+        finally:
+            page.set()
+            disk.set()
+    monkeypatch.undo()
+    for home, spent in ((after, 175), (tmp_path, 120)):
+        async with account(home, clock) as spending:
+            assert set((await spending.ledger.sums()).spent.values()) == {spent}
+
+
 async def test_what_a_gateway_that_is_gone_has_reserved_is_charged_at_the_next_request_until_it_says_what_it_was(
     tmp_path: Path,
 ) -> None:
@@ -252,7 +288,8 @@ async def test_the_end_of_a_month_between_a_request_and_its_charge_loses_nothing
         clock.move(2)
         used(await spending.begin(asked("ben")))
         used(running)
-        assert not (await spending.ledger.sums()).reserved
+        assert spending.ledger.state is not None
+        assert not spending.ledger.state.reserved
     assert sum(line["micros"] for line in ledger(tmp_path) if line["kind"] == "request_charged") == 200
 
 
@@ -294,7 +331,7 @@ async def test_fifty_persons_with_twenty_requests_each_overspend_nothing_whateve
             charged[line["person"]] = charged.get(line["person"], 0) + line["micros"]
     assert max(charged.values()) <= cap
     assert all(charged[person] >= tokens for person, tokens in spent.items())
-    assert sum(charged.values()) > 50 * cap * 0.5, "the budgets were used"
+    assert sum(charged.values()) > 50 * cap * 0.3, "the budgets were used"
 
 
 BUDGET = '[budgets."*"]\nday = 0.0001\nmodel = "{model}"\n'

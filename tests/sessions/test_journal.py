@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,37 @@ async def test_a_line_that_is_not_urgent_is_committed_after_a_moment(tmp_path: P
         await listener.until(len(line))
         assert journals.path(SESSION).read_bytes() == line
         await journal.close()
+
+
+async def test_a_line_has_left_the_process_before_it_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,), disk = some_lines(1), threading.Event()
+    monkeypatch.setattr("sessions.files.append_file.sync_content", lambda _: disk.wait())
+    async with journals_in(tmp_path) as journals:
+        journal = await journals.create(SESSION)
+        listener = CommitListener(journal)
+        try:
+            journal.append(line, urgent=False)
+            async with deadline():
+                await journal.until_written()
+            assert (journals.path(SESSION).read_bytes(), listener.durable) == (line, [])
+        finally:
+            disk.set()
+        await listener.until(len(line))
+        async with deadline():
+            await journal.until_written()
+            await journal.close()
+
+
+async def test_waiting_for_a_line_that_cannot_be_written_fails(tmp_path: Path) -> None:
+    (line,) = some_lines(1)
+    async with journals_in(tmp_path) as journals:
+        journal = await journals.create(SESSION)
+        journals.path(SESSION).unlink()
+        journal.append(line, urgent=True)
+        for _ in range(2):
+            async with deadline():
+                with pytest.raises(StorageFailed, match="is missing"):
+                    await journal.until_written()
 
 
 async def test_closing_commits_what_was_appended_and_refuses_more(tmp_path: Path) -> None:

@@ -268,7 +268,10 @@ class Spending:
         self.record(charged, limits_of(config, payer, self.ledger.now(), Zones.of(config)))
 
     async def _reserve(self, reserved: RequestReserved, limits: list[Limit]) -> None:
-        """Reserve the most that a request may cost, durably: a crash must not forget it.
+        """Reserve the most that a request may cost, so that a gateway that is killed does not forget it.
+
+        The sync is not waited for, unless others share the ledger: a power failure that takes the reservation also ends the
+        request, which was sent a few milliseconds before at most.
 
         Raises:
             BudgetSpent: It does not fit.
@@ -282,7 +285,7 @@ class Spending:
                     for warned in self._warnings(writer.state, limits, reserved.session):
                         seq = writer.append(warned)
                     await writer.until_durable(seq)
-            await writer.until_durable(seq)
+            await writer.until_written()
         except RequestRefused:
             raise
         except BaseException:
