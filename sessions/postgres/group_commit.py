@@ -21,14 +21,14 @@ from sessions.events.errors import StorageFailed
 from sessions.postgres.connections import Connection, Database
 from sessions.postgres.membership import FENCE
 from sessions.postgres.schema import migrate
-from sessions.postgres.session_rows import BEGIN_MOVED, begun_row, row_values
+from sessions.postgres.session_rows import BEGIN_MOVED, BEGINS_ELSEWHERE, begun_row, row_values
 from sessions.store.protocols import Position
 from sessions.store.queued_log import QueuedLog
 
 BATCH_BYTES = 1024 * 1024
 """Bytes from which no further log is added to a statement."""
 
-_APPEND = f"""
+_STATEMENT = f"""
     WITH fence AS {FENCE}, given AS (
         SELECT * FROM unnest(%(logs)b::bigint[], %(epochs)b::bigint[], %(heads)b::bigint[], %(lasts)b::bigint[],
                              %(sizes)b::bigint[], %(owners)b::text[]) AS given (log, epoch, head, last, size, owner)
@@ -36,19 +36,24 @@ _APPEND = f"""
     ), moved AS (
         UPDATE log SET head = given.last, size = given.size,
                        changed = greatest(changed + 1, extract(epoch FROM clock_timestamp()) * 1000000000)
-        FROM given WHERE log.id = given.log AND log.epoch = given.epoch AND log.head = given.head
+        FROM given WHERE log.id = given.log AND log.epoch = given.epoch AND log.head = given.head%s
         RETURNING log.id, log.changed
     ), inserted AS (
         INSERT INTO line (log, seq, ends, line)
         SELECT new.log, new.seq, new.ends, new.line
         FROM unnest(%(line_logs)b::bigint[], %(seqs)b::bigint[], %(ends)b::bigint[], %(lines)b::bytea[])
              AS new (log, seq, ends, line) JOIN moved ON moved.id = new.log
-    )
+    )%s
     SELECT id, changed FROM moved
 """  # noqa: S608 - a fragment of ours
 
-_APPEND_FIRST = _APPEND.replace("SELECT id, changed", f", begun AS ({BEGIN_MOVED}) SELECT id, changed")
-"""The same for first lines, with the catalog's rows of the sessions that begin."""
+_APPEND = _STATEMENT.replace("%s", "")
+
+_APPEND_FIRST = _STATEMENT.replace("%s", f" AND (given.owner = '' OR NOT {BEGINS_ELSEWHERE})", 1).replace(
+    "%s", f", begun AS ({BEGIN_MOVED})"
+)
+"""The same for first lines, with the catalog's rows of the sessions that begin. A gateway that has lost a conversation, and
+begun again as another incarnation, must not begin a session of it: the conversation would have two."""
 
 
 class RowLog(QueuedLog):

@@ -17,11 +17,11 @@ import psycopg
 from sessions.events.errors import JournalDamaged, LogReplaced, StorageFailed, UnknownSession
 from sessions.files.repair import report_damage
 from sessions.postgres.advisory_lock import AdvisoryLock
-from sessions.postgres.connections import Database
+from sessions.postgres.connections import Connection, Database
 from sessions.postgres.group_commit import GroupCommitter, RowLog
 from sessions.postgres.membership import FENCE, Membership
 from sessions.postgres.row_lines import RowLines, RowReader
-from sessions.postgres.session_rows import SESSIONS, insert_fork
+from sessions.postgres.session_rows import IS_ELSEWHERE, insert_fork
 from sessions.store.protocols import START, Lines, Position, Stamp
 from sessions.store.queued_log import OpenLogs
 from sessions.store.reading import StoredLog, damage_after, read_lines, verify_lines, verify_position
@@ -31,16 +31,9 @@ _CREATE = f"""
     RETURNING id, epoch, changed
 """
 
-_ELSEWHERE = f"""
-    EXISTS (
-        SELECT FROM session JOIN chat ON (chat.person, chat.key) = (session.person, session.key)
-        WHERE %(store)s = '{SESSIONS}' AND session.name = %(name)s AND chat.holder IS DISTINCT FROM %(owner)s
-    )
-"""  # noqa: S608 - a constant of ours
-
 _OPEN = f"""
     UPDATE log SET epoch = epoch + %(step)s
-    WHERE store = %(store)s AND name = %(name)s AND (%(owner)s = '' OR EXISTS {FENCE} AND NOT {_ELSEWHERE})
+    WHERE store = %(store)s AND name = %(name)s AND (%(owner)s = '' OR EXISTS {FENCE} AND NOT {IS_ELSEWHERE})
     RETURNING id, epoch, changed, head, size
 """  # noqa: S608 - fragments of ours
 """A new epoch rejects what the owner of the session still writes. So a gateway that has lost the conversation, and begun
@@ -231,12 +224,9 @@ class PostgresStore(RowReader):
     ) -> tuple[tuple[int, int, int], Position]:
         try:
             with self._database.connection() as connection:
-                given = self._given(session, owner)
-                found = connection.execute(_OPEN, given).fetchone()
-                if found is None and owner and connection.execute(FENCE, {"gateways": [owner]}).fetchone() is None:
-                    raise _dead()
-                if found is None and owner and connection.execute(f"SELECT {_ELSEWHERE}", given).fetchone() == (True,):
-                    raise StorageFailed(f"{session} belongs to a conversation that this gateway does not have any more.")
+                found = connection.execute(_OPEN, self._given(session, owner)).fetchone()
+                if found is None:
+                    self._refuse_lost(connection, session, owner)
                 if found is None and not least:
                     raise UnknownSession(f"Unknown session {session}.")
                 if found is None:
@@ -255,10 +245,21 @@ class PostgresStore(RowReader):
             raise
         return (log, epoch, changed), last
 
-    async def copy(self, parent: str, upto: Position, line: bytes, session: str) -> None:
-        await asyncio.to_thread(self._copy, parent, upto, line, session)
+    def _refuse_lost(self, connection: Connection, session: str, owner: str) -> None:
+        """Raise StorageFailed if the incarnation that is to write a log is dead, or does not have its conversation. Neither
+        comes about until the end of the transaction."""
+        if not owner:
+            return
+        given = self._given(session, owner)
+        if connection.execute(FENCE, given).fetchone() is None:
+            raise _dead()
+        if connection.execute(f"SELECT {IS_ELSEWHERE}".encode(), given).fetchone() == (True,):
+            raise StorageFailed(f"{session} belongs to a conversation that this gateway does not have any more.")
 
-    def _copy(self, parent: str, upto: Position, line: bytes, session: str) -> None:
+    async def copy(self, parent: str, upto: Position, line: bytes, session: str) -> None:
+        await asyncio.to_thread(self._copy, parent, upto, line, session, self._owner())
+
+    def _copy(self, parent: str, upto: Position, line: bytes, session: str, owner: str) -> None:
         last = upto.after(line)
         try:
             with self._database.connection() as connection, connection.transaction():
@@ -274,17 +275,20 @@ class PostgresStore(RowReader):
                     "INSERT INTO line (log, seq, ends, line) VALUES (%s, %s, %s, %b)", (made[0], last.seq, last.offset, line)
                 )
                 insert_fork(connection, line, parent)
+                self._refuse_lost(connection, session, owner)
         except StorageFailed as failure:
             # The commit may have happened, and its answer been lost.
             if not isinstance(failure.__cause__, psycopg.OperationalError) or self.stamp(session) is None:
                 raise
 
     async def rewrite(self, session: str, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
-        await self._open_logs.hold(session, lambda: self._rewrite(session, rewritten))
+        owner = self._owner()
+        await self._open_logs.hold(session, lambda: self._rewrite(session, rewritten, owner))
         self._open_logs.release(session)
 
-    def _rewrite(self, session: str, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+    def _rewrite(self, session: str, rewritten: Callable[[Lines], Iterator[bytes]], owner: str) -> None:
         with self._database.connection() as connection, connection.transaction():
+            self._refuse_lost(connection, session, owner)
             found = connection.execute(
                 "UPDATE log SET epoch = epoch + 1 WHERE store = %s AND name = %s RETURNING id, head, size",
                 (self._store, session),

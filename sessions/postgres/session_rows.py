@@ -43,6 +43,23 @@ BEGIN_MOVED = f"""
 """  # noqa: S608 - constants of ours
 """The same as a part of the statement that appends lines, for the logs in `moved`."""
 
+BEGINS_ELSEWHERE = f"""
+    EXISTS (
+        SELECT FROM {_GIVEN} AS new ({_COLUMNS}) JOIN chat USING (person, key)
+        WHERE log.store = '{SESSIONS}' AND log.name = new.name AND chat.holder IS DISTINCT FROM given.owner
+    )
+"""  # noqa: S608 - constants of ours
+"""True if a session that begins, with the row `given` of the statement that appends lines, is of a conversation that another
+gateway has, or none. The fence keeps that from changing before the commit."""
+
+IS_ELSEWHERE = f"""
+    EXISTS (
+        SELECT FROM session JOIN chat USING (person, key)
+        WHERE %(store)s = '{SESSIONS}' AND session.name = %(name)s AND chat.holder IS DISTINCT FROM %(owner)s
+    )
+"""  # noqa: S608 - a constant of ours
+"""True if a session is of a conversation that another gateway than the `owner` has, or none."""
+
 PUT = f"""
     INSERT INTO session AS known ({_COLUMNS}) SELECT given.* FROM {_GIVEN} AS given ({_COLUMNS})
     WHERE EXISTS (SELECT FROM log WHERE log.store = '{SESSIONS}' AND log.name = given.name)

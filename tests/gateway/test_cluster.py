@@ -377,6 +377,22 @@ async def test_an_idle_conversation_moves_to_the_gateway_of_its_clients(
         await until(lambda: not board._chats)
 
 
+async def test_no_session_begins_under_a_claim_that_was_lost_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
+) -> None:
+    """The next incarnation of the gateway may have the conversation already, in another chat."""
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        (board,) = switchboards
+        answers = [False, True]  # it is lost when the log was created
+        with monkeypatch.context() as lost:
+            lost.setattr(board._claims, "holds", lambda _: answers.pop())
+            refused = await client.until_answered(await client.send("hello"))
+        assert (refused["type"], refused["code"]) == ("error", "storage_failed"), refused
+        assert not list((tmp_path / "sessions").iterdir())
+        assert await client.chat("again") == "again"
+
+
 async def test_the_conversations_of_a_gateway_that_is_gone_are_opened_several_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
 ) -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from sessions.events.codec import encode
 from sessions.events.errors import StorageFailed
+from sessions.events.events import Recorded, SessionForked
 from sessions.postgres import membership
 from sessions.postgres.connections import Database
 from sessions.postgres.group_commit import GroupCommitter
@@ -27,7 +29,7 @@ from tests.servers.postgres_server import postgres_server
 from tests.stories import AT, opened, received
 from tests.waiting import DEADLINE, until
 
-SESSION = "20261121-000001-aaaaaa"
+SESSION, OTHER, FORK = (f"20261121-00000{number}-aaaaaa" for number in (1, 2, 3))
 MAIN: Name = ("owner", "main")
 
 
@@ -174,6 +176,34 @@ async def test_a_gateway_that_comes_back_does_not_take_the_log_from_the_next_own
         recorder = Recorder(log, last, Transcript(), lambda: datetime.fromisoformat(AT).astimezone(UTC))
         await recorder.append_durable(received("in time", "m2"))
         await recorder.close()
+
+
+async def test_a_gateway_that_comes_back_begins_no_session_of_a_conversation_that_it_has_lost(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither as the next incarnation, nor once another gateway has the conversation: it would have two sessions at once."""
+    async with member(url, tmp_path) as one, member(url, tmp_path) as two:
+        await one.claim()
+        before, parent = one.membership.id, await one.session()
+        forked = SessionForked(session=FORK, key="main-fork", parent=SESSION, parent_seq=1, left=())
+        line, _ = encode(Recorded(seq=2, at=AT, turn=None, event=forked), parent.position.sum)
+        await one.claim(("owner", "main-fork"))
+        with monkeypatch.context() as stopped:
+            stand_still(one, stopped)
+            await until(lambda: two.membership.declared == 1)
+        await until(lambda: one.membership.id not in ("", before))
+        for _ in range(2):
+            begun = await one.store.create(OTHER)
+            recorder = Recorder(begun, START, Transcript(), lambda: datetime.fromisoformat(AT).astimezone(UTC))
+            with pytest.raises(StorageFailed, match="may not write it any more"):
+                await recorder.append_durable(opened(OTHER, "main"))
+            await one.store.discard_empty(OTHER)
+            with pytest.raises(StorageFailed, match="does not have any more"):
+                await one.store.copy(SESSION, parent.position, line, FORK)
+            await _adopted(two)
+        assert outside(url, "SELECT name FROM session") == outside(url, "SELECT name FROM log") == [(SESSION,)]
+        await two.store.copy(SESSION, parent.position, line, FORK)
+        assert outside(url, "SELECT count(*) FROM session") == [(2,)]
 
 
 async def test_an_outage_of_the_database_kills_nobody(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from plugins.api.context import Clock
 from sessions.events.errors import SessionsError
 from sessions.events.events import FORMAT, Event, SessionArchived, SessionOpened, SessionTitled, SettingChanged, Succession
 from sessions.state.transcript import PINNED, Transcript
-from sessions.store.catalog import Catalog, SessionRow, listed_fields
+from sessions.store.catalog import Catalog, Claim, SessionRow, listed_fields
 from sessions.store.header import new_session_id
 from sessions.store.protocols import START, Log, Position, Stamp, Store
 from sessions.store.receipts import Receipts
@@ -48,6 +48,7 @@ class ConversationRunner:
         clock: The clock.
         build: Returns a new conversation of a chat that writes with a recorder.
         prepare: Opens an agent before a conversation of it is built. May raise StorageFailed.
+        check_claim: Raises StorageFailed if another gateway has taken a conversation over.
         ended: Called after a conversation has ended and is closed, with the error that ended it, if any.
     """
 
@@ -59,12 +60,14 @@ class ConversationRunner:
         *,
         build: Callable[[Chat, Recorder], Conversation],
         prepare: Callable[[str], Awaitable[None]],
+        check_claim: Callable[[Claim], None],
         ended: Callable[[Chat, Conversation, BaseException | None], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._build = build
         self._prepare = prepare
+        self._check_claim = check_claim
         self._ended = ended
         self._catalog_writer = CatalogWriter(catalog)
         self._running: dict[str, _Running] = {}
@@ -97,6 +100,7 @@ class ConversationRunner:
         former = chat.current.recorder.transcript if chat.current else Transcript()
         events = (opened, *_carried_over(former, chat.person), *choice.events(chat.person))
         try:
+            self._check_claim(chat.claim)  # the journal is of the present incarnation, and so must be the claim
             for event in events:
                 recorder.append(event, urgent=event is events[-1])
             await recorder.until_durable(len(events))

@@ -116,7 +116,9 @@ class Switchboard:
         self._erasures = erasures
         self._deletion_watchers: set[DeletionWatcher] = set()
         self._clock = clock
-        self._runner = ConversationRunner(store, catalog, clock, build=build, prepare=prepare, ended=self._ended)
+        self._runner = ConversationRunner(
+            store, catalog, clock, build=build, prepare=prepare, check_claim=self._check_claim, ended=self._ended
+        )
         self._forks = Forks(catalog, store, clock)
         self._chats: dict[Name, Chat] = {}
         self._locks = WeakValueDictionary[Name, asyncio.Lock]()
