@@ -180,6 +180,11 @@ class Database:
         return None
 
 
+def is_unused(failure: StorageFailed) -> bool:
+    """Return True if a failure says that a database has no tables, because no gateway has used it yet."""
+    return isinstance(failure.__cause__, psycopg.errors.UndefinedTable)
+
+
 def _one_line(error: psycopg.Error) -> str:
     """Return the message of an error without line breaks and details."""
     lines = [line.strip() for line in str(error).splitlines()]
@@ -190,6 +195,8 @@ def _advice(error: psycopg.Error) -> str:
     match error:
         case psycopg.errors.InsufficientPrivilege():
             return " Its user needs the right to create a schema in this database, or to own the schema `exuvia`."
+        case psycopg.errors.UndefinedTable():
+            return " No gateway has used this database yet; the first start of one creates the tables."
         case psycopg.errors.DiskFull():
             return " Free some space on the database's disk."
         case _ if error.sqlstate is None:  # no answer of a server that has accepted us

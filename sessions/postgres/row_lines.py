@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
-from sessions.postgres.connections import Connection, Database
+from sessions.postgres.connections import Connection, Database, Row, is_unused
 from sessions.store.protocols import LONGEST_LINE, START, Position, Stamp
 
 SMALLEST_PAGE = 16 * 1024
@@ -105,7 +105,10 @@ class RowLines:
 
 
 class RowReader:
-    """The logs of one store in a database, a `LogReader`. `store` names what they are about, such as `sessions`."""
+    """The logs of one store in a database, a `LogReader`. `store` names what they are about, such as `sessions`.
+
+    A database that no gateway has used yet has no logs.
+    """
 
     def __init__(self, database: Database, store: str) -> None:
         self._database = database
@@ -113,7 +116,7 @@ class RowReader:
 
     @contextmanager
     def read(self, session: str) -> Iterator[RowLines]:
-        with self._database.connection() as connection:
+        with self._reading() as connection:
             yield self._lines(connection, session)
 
     def stamp(self, session: str) -> Stamp | None:
@@ -128,18 +131,35 @@ class RowReader:
 
     def listed(self) -> Iterator[tuple[str, Stamp]]:
         last = ""
-        while True:
+        while found := self._page(last):
+            for name, *stamp in found:
+                yield name, _stamp(*stamp)
+            last = found[-1][0]
+
+    def _page(self, last: str) -> list[Row]:
+        """Return the names and stamps of the next logs, in order; none after the last one."""
+        try:
             with self._database.connection() as connection:
-                found = connection.execute(
+                return connection.execute(
                     "SELECT name, size, changed, id FROM log WHERE store = %s AND name > %s ORDER BY name LIMIT 10000",
                     (self._store, last),
                     binary=True,
                 ).fetchall()
-            if not found:
-                return
-            for name, *stamp in found:
-                yield name, _stamp(*stamp)
-            last = found[-1][0]
+        except StorageFailed as error:
+            if is_unused(error):
+                return []
+            raise
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """Lend a connection. Raises UnknownSession if the database is unused."""
+        try:
+            with self._database.connection() as connection:
+                yield connection
+        except StorageFailed as error:
+            if is_unused(error):
+                raise UnknownSession("Unknown session.") from error
+            raise
 
     def location(self, session: str) -> str:
         return f"the log {session} in the database {self._database.name}"
@@ -157,8 +177,13 @@ class RowReader:
 
 def store_names(database: Database) -> list[str]:
     """Return the names of all stores in a database. Blocks; raises StorageFailed."""
-    with database.connection() as connection:
-        return [name for (name,) in connection.execute("SELECT DISTINCT store FROM log ORDER BY store").fetchall()]
+    try:
+        with database.connection() as connection:
+            return [name for (name,) in connection.execute("SELECT DISTINCT store FROM log ORDER BY store").fetchall()]
+    except StorageFailed as error:
+        if is_unused(error):
+            return []
+        raise
 
 
 def _stamp(size: int, changed: int, identity: int) -> Stamp:

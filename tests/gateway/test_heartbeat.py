@@ -27,7 +27,7 @@ from sessions.store.leases import SoleLeases
 from tests.gateway.elsewhere import LINES, Elsewhere
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.shelf import Shelf
-from tests.waiting import deadline
+from tests.waiting import VirtualTime, deadline
 
 BERLIN = zone_named("Europe/Berlin")
 
@@ -202,6 +202,46 @@ async def test_without_a_list_nothing_is_asked(tmp_path: Path, beat: Callable[[]
         beat()
         await until_last(running, "empty")
         assert running.journals() == {}
+
+
+class SleepyClock:
+    """A clock that passes with the event loop. `slept` is the time that it did not see, because the machine slept."""
+
+    def __init__(self, began: datetime) -> None:
+        self._began, self._loop = began, asyncio.get_running_loop()
+        self._start = self._loop.time()
+        self.slept = timedelta()
+
+    def now(self) -> datetime:
+        return self._began + timedelta(seconds=self.monotonic()) + self.slept
+
+    def monotonic(self) -> float:
+        return self._loop.time() - self._start
+
+
+async def test_the_beats_of_a_machine_that_slept_do_not_come_all_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+
+    async def beat(self: heartbeat.Heartbeat, keys: Any, due: datetime) -> str:
+        begun.append(f"{due:%H:%M}")
+        return "sent"
+
+    monkeypatch.setattr(heartbeat.Heartbeat, "_beat", beat)
+    given = {"EXUVIA__HEARTBEAT__EVERY": "30m", "EXUVIA__HEARTBEAT__TIMEZONE": "UTC"}
+    settings_now = Settings(load_config(None, environment=given, overrides={}))
+    with VirtualTime():
+        clock = SleepyClock(datetime(2026, 6, 1, 8, 40, tzinfo=UTC))
+        async with Heartbeats(settings_now, clock, Home(tmp_path), lambda _: True) as beating:
+            await beating.start(cast("Switchboard", object()))
+            await asyncio.sleep(1500)
+            assert begun == ["09:00"]
+            clock.slept = timedelta(hours=8, minutes=30)  # 17 beats, until 17:35
+            await asyncio.sleep(60)
+            assert begun == ["09:00"]
+            await asyncio.sleep(1800)
+            assert begun == ["09:00", "18:00"]
 
 
 async def test_without_an_interval_there_is_no_heartbeat(tmp_path: Path) -> None:

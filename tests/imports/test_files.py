@@ -87,6 +87,28 @@ def openclaw_home(folder: Path) -> Path:
     return folder
 
 
+def llm_log(folder: Path) -> Path:
+    """Write a log with a picture in it, one that was named by its path, and one by a URL."""
+    folder.mkdir()
+    (folder / "tides.txt").write_bytes(REPORT)
+    attachments = [
+        (hashlib.sha256(PICTURE).hexdigest(), "image/png", None, None, PICTURE),
+        (hashlib.sha256(REPORT).hexdigest(), "text/plain", str((folder / "tides.txt").absolute()), None, None),
+        ("of-a-url", "image/png", None, "https://example.org/crab.png", None),
+    ]
+    with sqlite3.connect(folder / "logs.db") as database:
+        columns = "model TEXT, prompt TEXT, system TEXT, response TEXT, conversation_id TEXT, datetime_utc TEXT"
+        database.execute(f"CREATE TABLE responses (id TEXT, {columns})")
+        database.execute("INSERT INTO responses VALUES ('r', 'm', 'What is this?', '', '', 'c', '2026-02-01T10:00:00')")
+        database.execute("CREATE TABLE attachments (id TEXT, type TEXT, path TEXT, url TEXT, content BLOB)")
+        database.executemany("INSERT INTO attachments VALUES (?, ?, ?, ?, ?)", attachments)
+        database.execute('CREATE TABLE prompt_attachments (response_id TEXT, attachment_id TEXT, "order" INTEGER)')
+        rows = [("r", id_, order) for order, (id_, *_) in enumerate(attachments)]
+        database.executemany("INSERT INTO prompt_attachments VALUES (?, ?, ?)", rows)
+    database.close()
+    return folder
+
+
 def attached(home: Path) -> list[tuple[str, str, str, bytes]]:
     """Return the attachments of all events: kind, name, media type and content."""
     found = []
@@ -106,6 +128,7 @@ SOURCES = {
     "claude": (claude_export, [CRAB], 1),
     "open-webui": (open_webui_home, [("message_imported", "", "image/png", PICTURE), TIDES], 1),
     "openclaw": (openclaw_home, [("message_imported", "", "image/png", PICTURE)], 0),
+    "llm": (llm_log, [("message_imported", "", "image/png", PICTURE), TIDES], 1),
 }
 
 

@@ -32,8 +32,9 @@ async def test_conversations_and_files_go_into_the_database_once(
     home, source = tmp_path / "home", chatgpt_export(tmp_path / "source.zip")
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text(f'[store]\nkind = "postgres"\nurl = "{url}"\n')
+    planned = await asyncio.to_thread(imported, home, "chatgpt", source, "--dry-run")  # nobody has used the database yet
     report = await asyncio.to_thread(imported, home, "chatgpt", source)
-    assert report["items"] == {"conversations": {"new": 1}, "files": {"new": 3}}
+    assert report["items"] == planned["items"] == {"conversations": {"new": 1}, "files": {"new": 3}}
     for options in (("--dry-run",), ()):
         report = await asyncio.to_thread(imported, home, "chatgpt", source, *options)
         assert report["items"] == {"conversations": {"unchanged": 1}}

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ import pytest
 
 from plugins.testing.servers.openai_server import OpenAIServer, ScriptedResponse
 from tests.imports.sources import digests, imported, journals, spoken
+from tests.imports.test_files import attached
+from tests.imports.test_tool_calls import only_session, shown
+from tests.pictures import png
 from tests.waiting import DEADLINE
 
 PROGRAMS = os.environ.get("EXUVIA_REAL_HOMES", "")
@@ -49,19 +53,27 @@ async def imports(home: Path, kind: str, source: Path) -> dict[str, Any]:
     return first
 
 
+def configure_llm(folder: Path, server: OpenAIServer) -> None:
+    """Let `llm` use the server, with tools and pictures."""
+    model: dict[str, str | bool] = {"model_id": "fake", "model_name": server.MODEL, "api_base": server.url}
+    model |= {"api_key_name": "fake", "supports_tools": True, "vision": True}
+    (folder / "extra-openai-models.yaml").write_text(json.dumps([model]))  # JSON is YAML
+    (folder / "keys.json").write_text(json.dumps({"fake": server.KEY}))
+
+
+async def run_llm(folder: Path, *arguments: str) -> None:
+    """Run `llm` with its files in a folder."""
+    await ran(sys.executable, "-m", "llm", *arguments, LLM_USER_PATH=str(folder), LLM_LOAD_PLUGINS="")
+
+
 async def test_llm(tmp_path: Path) -> None:
     folder, home = tmp_path / "llm", tmp_path / "home"
     folder.mkdir()
     async with OpenAIServer().serving() as server:
-        base = server.url
-        model = {"model_id": "fake", "model_name": server.MODEL, "api_base": base, "api_key_name": "fake"}
-        (folder / "extra-openai-models.yaml").write_text(json.dumps([model]))  # JSON is YAML
-        (folder / "keys.json").write_text(json.dumps({"fake": server.KEY}))
+        configure_llm(folder, server)
         (folder / "note.txt").write_text("Low tide at noon.")
 
-        async def llm(*arguments: str) -> None:
-            await ran(sys.executable, "-m", "llm", *arguments, LLM_USER_PATH=str(folder), LLM_LOAD_PLUGINS="")
-
+        llm = partial(run_llm, folder)
         server.now_says(server.says("At noon."), server.says("At six."), server.says("Brief."), server.says("Boats."))
         await llm("-m", "fake", "-f", str(folder / "note.txt"), "When is low tide?")
         await llm("-c", "And high tide?")
@@ -74,6 +86,35 @@ async def test_llm(tmp_path: Path) -> None:
     report = await imports(home, "llm", folder)
     assert report["items"] == {"conversations": {"continued": 1, "unchanged": 1}}
     assert ["Hello", "Brief.", "What floats?", "Boats."] in spoken(home).values()
+
+
+async def test_calls_of_tools_and_attachments_of_llm(tmp_path: Path) -> None:
+    folder, home = tmp_path / "llm", tmp_path / "home"
+    folder.mkdir()
+    kept, gone = tmp_path / "crab.png", tmp_path / "gone.png"
+    kept.write_bytes(png(3, 2))
+    gone.write_bytes(png(4, 4))
+    tool = "def tide(place: str) -> str:\n    return f'Noon in {place}.'\n"
+    async with OpenAIServer().serving() as server:
+        configure_llm(folder, server)
+        call = ScriptedResponse("I look.", ("tide", '{"place": "Faro"}'))
+        server.now_says(call, server.says("At noon."), server.says("A crab."))
+        await run_llm(folder, "-m", "fake", "--functions", tool, "When is low tide?")
+        await run_llm(folder, "-c", "-a", str(kept), "-a", str(gone), "What is this?")
+    gone.write_bytes(png(5, 5))
+    report = await imports(home, "llm", folder)
+    assert report["items"] == {"conversations": {"new": 1}, "files": {"new": 1}}
+    left = [(each["kind"], each["reason"], each["count"]) for each in report["left_out"]]
+    assert left == [("files", "that cannot be read", 1)]
+    assert shown(home, only_session(home)) == [
+        ("message_imported", "When is low tide?"),
+        ("reply_imported", "I look.", [("tide", '{"place":"Faro"}')]),
+        ("tool_returned", "returned", "Noon in Faro."),
+        ("reply_imported", "At noon.", []),
+        ("message_imported", "What is this?"),
+        ("reply_imported", "A crab.", []),
+    ]
+    assert attached(home) == [("message_imported", "crab.png", "image/png", png(3, 2))]
 
 
 @NEEDS_PROGRAMS

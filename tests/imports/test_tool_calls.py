@@ -132,8 +132,31 @@ def open_webui(folder: Path) -> Path:
     return folder
 
 
+def llm_responses(folder: Path) -> Path:
+    """Write a log in the form of versions that had no threads."""
+    folder.mkdir()
+    with sqlite3.connect(folder / "logs.db") as database:
+        columns = "model TEXT, prompt TEXT, system TEXT, response TEXT, conversation_id TEXT, datetime_utc TEXT"
+        database.execute(f"CREATE TABLE responses (id TEXT, {columns})")
+        database.execute(
+            "CREATE TABLE tool_calls (id INTEGER, response_id TEXT, name TEXT, arguments TEXT, tool_call_id TEXT)"
+        )
+        database.execute(
+            "CREATE TABLE tool_results (id INTEGER, response_id TEXT, name TEXT, output TEXT, tool_call_id TEXT)"
+        )
+        asked = ("What does the file say?", "I look.", "2026-02-01T10:00:00")
+        told = ("", "It names a crab.", "2026-02-01T10:00:05")
+        for id_, (prompt, response, at) in (("r1", asked), ("r2", told)):
+            row = (id_, "m", prompt, "", response, "c", at)
+            database.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        database.execute("INSERT INTO tool_calls VALUES (1, 'r1', 'read', ?, 'c1')", (ENCODED,))
+        database.execute("INSERT INTO tool_results VALUES (1, 'r2', 'read', 'Yeti crab', 'c1')")
+    database.close()
+    return folder
+
+
 SOURCES = {
-    "openclaw": openclaw, "nanobot": nanobot, "hermes": hermes, "qwenpaw": qwenpaw, "claude": claude,
+    "llm": llm_responses, "openclaw": openclaw, "nanobot": nanobot, "hermes": hermes, "qwenpaw": qwenpaw, "claude": claude,
     "open-webui": open_webui,
 }  # fmt: skip
 

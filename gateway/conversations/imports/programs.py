@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
+from gateway.conversations.imports.import_files import FileReader
 from gateway.conversations.imports.readers.export_files import ExportFiles
 from gateway.conversations.imports.readers.import_values import Reader
 
@@ -22,7 +23,7 @@ PROGRAMS = {
     "open-webui": "open_webui.read_open_webui",
 }
 
-WITH_FILES = ("chatgpt", "claude", "open-webui")
+WITH_FILES = ("chatgpt", "claude", "llm", "open-webui")
 """The programs whose conversations name files by their places."""
 
 FAMILY = {"copaw": "qwenpaw"}
@@ -35,10 +36,22 @@ def reader_of(program: str) -> Reader:
     return cast("Reader", getattr(import_module(f"gateway.conversations.imports.readers.{module}"), name))
 
 
-def files_of(program: str, path: Path) -> ExportFiles | None:
+class SourceReader(FileReader, Protocol):
+    """Reads the files of a source until it is closed."""
+
+    def close(self) -> None:
+        """Close what is open."""
+        ...
+
+
+def files_of(program: str, path: Path) -> SourceReader | None:
     """Return the files that the conversations of a program name; None if they name none. Raises SourceInvalid."""
     if program not in WITH_FILES:
         return None
+    if program == "llm":
+        from gateway.conversations.imports.readers.llm_logs import LogAttachments  # noqa: PLC0415 - as its reader
+
+        return LogAttachments(path)
     if program == "open-webui":
         from gateway.conversations.imports.readers.open_webui import uploads_of  # noqa: PLC0415 - as its reader
 

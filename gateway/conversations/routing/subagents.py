@@ -89,6 +89,9 @@ class Subagents:
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         """By the parent's session and the child's key."""
         self._children: dict[tuple[str, str], Chat] = {}
+        self._unfinished: set[tuple[str, str]] = set()
+        """Those whose work has not ended, also if it has not begun yet."""
+        self._stopped: set[tuple[str, str]] = set()
 
     def opened(self, chat: Chat, recorder: Recorder, tools: Mapping[str, Tool]) -> None:
         """Follow an open session with these tools: run its subagents, also those that an earlier process has started."""
@@ -158,6 +161,7 @@ class Subagents:
     def _run(self, chat: Chat, recorder: Recorder, child: StartedChild) -> None:
         name = recorder.transcript.session, child.started.child
         before = self._running.get(name)
+        self._unfinished.add(name)
         task = self._running[name] = asyncio.create_task(self._until_reported(chat, recorder, child, before))
         task.add_done_callback(lambda done: self._forget(name, done))
 
@@ -165,12 +169,17 @@ class Subagents:
         if self._running.get(name) is task:
             del self._running[name]
             self._children.pop(name, None)
+            self._unfinished.discard(name)
+            self._stopped.discard(name)
 
     def _stop(self, chat: Chat) -> bool:
-        """Stop the running turns of the subagents of a chat; return False if none runs."""
+        """Stop the subagents of a chat, also those that have not begun yet; return False if there is none."""
         sessions = {each.session for each in chat.conversations}
-        stopped = [child.stop_turns() for (session, _), child in self._children.items() if session in sessions]
-        return any(stopped)
+        stopped = {name for name in self._unfinished if name[0] in sessions}
+        self._stopped |= stopped
+        for name in stopped & self._children.keys():
+            self._children[name].stop_turns()
+        return bool(stopped)
 
     async def _until_reported(
         self, chat: Chat, recorder: Recorder, child: StartedChild, before: asyncio.Task[None] | None
@@ -195,13 +204,15 @@ class Subagents:
         """Run a subagent, put its result into the parent's conversation, and record its end. Each step may be repeated."""
         await recorder.until_durable(child.seq)
         session, started = recorder.transcript.session, child.started
+        name = session, started.child
         choice = AgentChoice(agent=recorder.transcript.agent, parent=_child_of(chat, recorder, child))
         children = await chat.others.begun_with(chat.person, started.child, choice)
-        self._children[session, started.child] = children
+        self._children[name] = children
         task = _message(chat, started, id_=f"spawn:{session}:{child.seq}", client=f"{TASK}{chat.key}", text=started.task)
         received = await children.receive(msgspec.structs.replace(task, channel=WEBSOCKET, reply_to="", thread=""), None)
         await children.until_durable(received)
-        result = await _until_ended(children, received, started.tokens)
+        result = await _until_ended(children, received, started.tokens, lambda: name in self._stopped)
+        self._unfinished.discard(name)
         if result.outcome != "stopped":  # then a person knows
             await _deliver(chat, started, result)
         ended = ChildEnded(child=started.child, session=result.session, seq=result.seq, outcome=result.outcome)
@@ -278,8 +289,11 @@ def result_text(started: ChildStarted, result: ChildResult) -> str:
     )
 
 
-async def _until_ended(children: Chat, received: AcceptedMessage, tokens: int) -> ChildResult:
-    """Wait until the turn with a task has ended, and return the result. A subagent that uses too many tokens is stopped."""
+async def _until_ended(
+    children: Chat, received: AcceptedMessage, tokens: int, is_stopped: Callable[[], bool]
+) -> ChildResult:
+    """Wait until the turn with a task has ended, and return the result. A subagent that uses too many tokens is stopped, and
+    one that was stopped before its turn began."""
     changed = asyncio.Event()
     children.watch(changed.set)
     try:
@@ -289,7 +303,7 @@ async def _until_ended(children: Chat, received: AcceptedMessage, tokens: int) -
             if conversation is not None:
                 transcript = conversation.recorder.durable_transcript
                 spent = transcript.usage.input + transcript.usage.output
-                if spent > tokens:
+                if spent > tokens or is_stopped():
                     children.stop_turns()
                 if transcript.settled:
                     return await _result(children, received, over=spent > tokens)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -70,9 +70,7 @@ class MessageCollector:
         text = "\n\n".join(filter(None, map(clean, texts_of(content))))
         self._read_blocks(content)
         files = [*files, *inline_files(content)]
-        kept = tuple(each for each in files if each is not None) if role in ("user", "human") else ()
-        if missing := len(files) - len(kept):
-            self._left["files", "pictures and files"] += missing
+        kept = self._kept(files if role in ("user", "human") else [None] * len(files))
         before = self.messages[-1].id if self.messages else ""
         after = before if parent is None else self._above.get(parent, "")
         reply = REPLY_ROLES.get(role) if isinstance(role, str) else None
@@ -93,7 +91,16 @@ class MessageCollector:
             self._calls[id_] = list(calls)
             self._called.update((call.id, (id_, index)) for index, call in enumerate(calls) if call.id)
 
-    def add_result(self, call: object, content: object, *, failed: bool = False, id_: str = "", parent: str = "") -> None:
+    def add_result(
+        self,
+        call: object,
+        content: object,
+        *,
+        failed: bool = False,
+        files: Sequence[SourceFile | None] = (),
+        id_: str = "",
+        parent: str = "",
+    ) -> None:
         """Add the result of the call with an id, or without one of the first open call of the last reply. Results without a
         call are counted. What follows the result `id_` follows the message above it."""
         if id_:
@@ -107,8 +114,19 @@ class MessageCollector:
             return
         done, output = self._calls[reply][index], output_of(content)
         output = f"{done.output}\n\n{output}" if done.output else output
-        outcome: Literal["failed", "returned"] = "failed" if failed else "returned"
-        self._calls[reply][index] = msgspec.structs.replace(done, output=output[:LONGEST_TEXT], outcome=outcome)
+        self._calls[reply][index] = msgspec.structs.replace(
+            done,
+            output=output[:LONGEST_TEXT],
+            outcome="failed" if failed else "returned",
+            files=(*done.files, *self._kept(files)),
+        )
+
+    def _kept(self, files: Sequence[SourceFile | None]) -> tuple[SourceFile, ...]:
+        """Return the files; those whose bytes are missing are counted."""
+        kept = tuple(each for each in files if each is not None)
+        if missing := len(files) - len(kept):
+            self._left["files", "pictures and files"] += missing
+        return kept
 
     def _read_blocks(self, content: object) -> None:
         for block in content if isinstance(content, list) else []:
