@@ -31,7 +31,16 @@ from gateway.protocol import frames
 from gateway.protocol.frames import ATTACHMENTS, FRAME_LIMIT, PROTOCOL, InvalidFrame
 from gateway.protocol.slash_commands import parse_command
 from gateway.status.problems import Readiness
-from gateway.support.errors import Busy, Conflict, GatewayError, ModelUnknown, OwnedElsewhere, SettingRefused, sentence_of
+from gateway.support.errors import (
+    Busy,
+    Conflict,
+    GatewayError,
+    ModelUnknown,
+    OwnedElsewhere,
+    SettingRefused,
+    error_fields,
+    sentence_of,
+)
 from gateway.support.printable import one_line
 from gateway.support.resource_limits import is_exhaustion
 from plugins.api.command import CommandHelp
@@ -354,6 +363,11 @@ class Connection:
             session = next(iter(sent))
             self._outbox.follow(chat, session, sent[session], sent)
         return True
+
+    def relay_failed(self, key: str, error: BaseException) -> None:
+        """Close the connection after an unexpected error; see `RelayingClient`."""
+        log.error("relay_failed", client=self.client, session=key, **error_fields(error))
+        self._close_soon(WSCloseCode.INTERNAL_ERROR, "the gateway failed to relay a conversation; connect again")
 
     def _follow(self, chat: Chat, session: str, after: int) -> None:
         self._outbox.follow(chat, session, after)

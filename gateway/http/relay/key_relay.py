@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import aiohttp
@@ -21,7 +22,8 @@ import structlog
 from gateway.http.relay.links import Links
 from gateway.protocol import frames
 from gateway.protocol.frames import ClientFrame, Hello, Ping, Sessions, Unsubscribe
-from gateway.support.errors import OwnedElsewhere
+from gateway.support.errors import OwnedElsewhere, sentence_of
+from gateway.support.resource_limits import is_exhaustion
 from sessions.events.errors import SessionsError
 
 RETRY_SECONDS = 0.1
@@ -59,6 +61,11 @@ class RelayingClient(Protocol):
     async def follow_here(self, key: str, sent: Mapping[str, int]) -> bool:
         """Subscribe to a conversation after the events that were sent, by session, the oldest first; return False if there
         is no such conversation. Without events, only open it. Raises OwnedElsewhere, SessionsError."""
+        ...
+
+    def relay_failed(self, key: str, error: BaseException) -> None:
+        """Report that a conversation is not relayed any more, because of an unexpected error; the client has to connect
+        again."""
         ...
 
 
@@ -172,7 +179,12 @@ class KeyRelay:
     def _begin(self, route: _Route) -> _Route:
         self._routes[route.key] = route
         route.task = asyncio.create_task(self._keep(route))
+        route.task.add_done_callback(partial(self._ended, route))
         return route
+
+    def _ended(self, route: _Route, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._client.relay_failed(route.key, error)
 
     async def _keep(self, route: _Route) -> None:
         """Relay one conversation until this gateway has it."""
@@ -186,6 +198,11 @@ class KeyRelay:
                 pause = RETRY_SECONDS
             except SessionsError as error:
                 log.warning("conversation_not_relayed", key=route.key, reason=str(error))
+                pause = 5 * RETRY_SECONDS
+            except (MemoryError, OSError, RuntimeError) as error:
+                if not is_exhaustion(error):
+                    raise
+                log.error("resources_exhausted", client=self._client.client, reason=sentence_of(error))
                 pause = 5 * RETRY_SECONDS
             route.requeue()
             for late in route.overdue():
@@ -208,12 +225,15 @@ class KeyRelay:
     async def _try_owner(self, route: _Route, owner: OwnedElsewhere) -> None:
         """Relay to an owner until it is gone or has the conversation no more."""
         try:
-            async with self._links.websocket(self._person, owner) as socket:
-                await self._relay(route, socket, owner.gateway)
+            async with (
+                self._links.while_there(owner.gateway),
+                self._links.websocket(self._person, owner) as socket,  # one that stands still accepts it, and never answers
+            ):
+                await self._relay(route, socket)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             log.debug("owner_unreachable", gateway=owner.gateway, reason=str(error))
 
-    async def _relay(self, route: _Route, socket: aiohttp.ClientWebSocketResponse[Any], gateway: str) -> None:
+    async def _relay(self, route: _Route, socket: aiohttp.ClientWebSocketResponse[Any]) -> None:
         await socket.send_str(frames.frame("hello", protocol=frames.PROTOCOL, client=self._client.client).decode())
         if route.sent:
             session, after = next(iter(route.sent.items()))
@@ -222,7 +242,6 @@ class KeyRelay:
         tasks = {
             asyncio.create_task(self._send(route, socket)),
             asyncio.create_task(self._read(route, socket)),
-            asyncio.create_task(self._links.until_gone(gateway)),
         }
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

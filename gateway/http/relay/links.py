@@ -35,10 +35,6 @@ class Links:
         if self._http is not None:
             await self._http.close()
 
-    async def until_gone(self, gateway: str) -> None:
-        """Return once another gateway is dead or has left."""
-        await self._cluster.until_gone(gateway)
-
     @asynccontextmanager
     async def while_there(self, gateway: str) -> AsyncIterator[None]:
         """Raise TimeoutError in the block once another gateway is dead or has left: one that stands still answers nothing,

@@ -1,0 +1,133 @@
+"""The conversations of a client that other gateways have, whose owner stands still or whose relaying fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from gateway.http.relay import key_relay
+from gateway.http.relay.key_relay import KeyRelay
+from gateway.http.relay.links import Links
+from gateway.protocol import frames
+from gateway.support.errors import OwnedElsewhere
+from tests.waiting import deadline, until
+
+SEND = '{"type":"send","id":"m1","session":"main","text":"hello"}'
+
+
+class ClientOfRelay:
+    """A client, and a gateway that has its conversation once there is no `owner`. What `errors` holds is raised first."""
+
+    client = "test"
+
+    def __init__(self, owner: OwnedElsewhere | None, *errors: Exception) -> None:
+        self.owner = owner
+        self.errors = list(errors)
+        self.answers = list[dict[str, Any]]()
+        self.handled = list[str]()
+        self.failures = list[tuple[str, BaseException]]()
+
+    def answer(self, data: bytes) -> None:
+        self.answers.append(msgspec.json.decode(data))
+
+    async def until_room(self) -> None:
+        """There is always room."""
+
+    async def handle_here(self, frame: frames.ClientFrame, text: str) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+        if self.owner is not None:
+            raise self.owner
+        self.handled.append(text)
+
+    async def follow_here(self, key: str, sent: Mapping[str, int]) -> bool:
+        return True
+
+    def relay_failed(self, key: str, error: BaseException) -> None:
+        self.failures.append((key, error))
+
+
+@asynccontextmanager
+async def relaying(client: ClientOfRelay, gone: asyncio.Event | None = None) -> AsyncIterator[KeyRelay]:
+    """The relay of a client, in a cluster whose other gateway is gone once the event is set."""
+    gone = gone or asyncio.Event()
+    links = Links(
+        cast(Any, SimpleNamespace(until_gone=lambda _: gone.wait())), cast(Any, SimpleNamespace(issue=lambda *_: "token"))
+    )
+    relay = KeyRelay(links, "owner", client)
+    try:
+        async with deadline():
+            yield relay
+    finally:
+        await relay.close()
+        await links.close()
+
+
+async def test_an_owner_that_stands_still_before_it_was_connected_holds_nothing_up_once_it_is_dead() -> None:
+    gone, asked = asyncio.Event(), asyncio.Event()
+
+    async def stands_still(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.set()
+        await reader.read()
+        writer.transport.abort()
+
+    async with await asyncio.start_server(stands_still, "127.0.0.1", 0) as owner:
+        url = f"http://127.0.0.1:{owner.sockets[0].getsockname()[1]}"
+        client = ClientOfRelay(OwnedElsewhere("gw1.1", url))
+        async with relaying(client, gone) as relay:
+            relay.forward(frames.parse(SEND), SEND)
+            await asked.wait()
+            client.owner = None
+            gone.set()
+            await until(lambda: client.handled == [SEND])
+
+
+async def test_an_owner_that_is_declared_dead_while_it_relays_is_left() -> None:
+    gone, connected = asyncio.Event(), asyncio.Event()
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.receive()
+        await socket.receive()
+        connected.set()
+        await socket.receive()
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/ws", serve)
+    async with TestServer(app) as server:
+        client = ClientOfRelay(OwnedElsewhere("gw1.1", str(server.make_url("")).rstrip("/")))
+        async with relaying(client, gone) as relay:
+            relay.forward(frames.parse(SEND), SEND)
+            await connected.wait()
+            client.owner = None
+            gone.set()
+            await until(lambda: client.handled == [SEND])  # it was not answered, so it is sent again
+
+
+async def test_a_client_whose_conversation_cannot_be_relayed_is_told_to_connect_again() -> None:
+    client = ClientOfRelay(None, ZeroDivisionError("a bug"))
+    async with relaying(client) as relay:
+        relay.forward(frames.parse(SEND), SEND)
+        await until(lambda: client.failures)
+        ((key, error),) = client.failures
+        assert (key, type(error)) == ("main", ZeroDivisionError)
+
+
+async def test_a_relay_that_lacks_resources_goes_on_once_it_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_relay, "RETRY_SECONDS", 0.0)
+    client = ClientOfRelay(None, MemoryError(), OSError(24, "Too many open files"))
+    async with relaying(client) as relay:
+        relay.forward(frames.parse(SEND), SEND)
+        await until(lambda: client.handled == [SEND])
+        assert not client.failures
