@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+import sqlite3
+from array import array
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -102,12 +104,12 @@ def test_the_nearest_are_the_nearest_with_their_cosines(way: str, tmp_path: Path
         best = sorted(true, key=lambda line: -true[line])
         found = index.nearest(identity, asked, 10)
         assert texts(index, found) == best[:10]
-        assert list(found.values()) == pytest.approx([true[line] for line in best[:10]], abs=1e-5)
+        assert list(found.values()) == pytest.approx([true[line] for line in best[:10]], abs=5e-3)
         mine = [line for line in best if not int(line) % 10]
         assert texts(index, index.nearest(identity, asked, 10, MINE)) == mine[:10]
         assert len(index.nearest(identity, asked, 999)) == 300
         few = dict(zip(list(found)[:3], [true[line] for line in best[:3]], strict=True))
-        assert index.cosines(identity, asked, few.keys()) == pytest.approx(few, abs=1e-5)
+        assert index.cosines(identity, asked, few.keys()) == pytest.approx(few, abs=5e-3)
 
 
 def test_what_changes_is_searched_as_it_is(way: str, tmp_path: Path) -> None:
@@ -174,30 +176,77 @@ def test_among_many_the_bits_choose_what_is_compared_in_full(tmp_path: Path, mon
         assert len(index.nearest(identity, asked, 20, MINE)) == 20
 
 
-def test_a_file_with_whole_vectors_beside_the_bits_is_converted_without_embedding_again(tmp_path: Path) -> None:
-    source, asked = Lines(300), vector_of("asked", 16)
-    with MemoryIndex(tmp_path / "memory.sqlite") as index:
+LAYOUT_7 = """
+CREATE TABLE documents (path TEXT PRIMARY KEY, source TEXT NOT NULL, stamp TEXT NOT NULL, state TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE identities (
+    id INTEGER PRIMARY KEY, provider TEXT NOT NULL, model TEXT NOT NULL, dimensions INTEGER NOT NULL,
+    UNIQUE (provider, model, dimensions)
+);
+CREATE TABLE embeddings (
+    identity INTEGER NOT NULL, digest TEXT NOT NULL, vector BLOB NOT NULL, sum INTEGER NOT NULL, used INTEGER NOT NULL,
+    PRIMARY KEY (identity, digest)
+) WITHOUT ROWID;
+CREATE INDEX embeddings_by_digest ON embeddings (digest);
+PRAGMA user_version = 7;
+"""
+
+
+def test_a_file_with_vectors_as_floats_is_converted_without_embedding_again(way: str, tmp_path: Path) -> None:
+    source, asked, path = Lines(1200), vector_of("asked", MODEL.dimensions), tmp_path / "memory.sqlite"
+    with MemoryIndex(tmp_path / "other.sqlite") as index:
         refresh(index, [source])
+        digests = index.unembedded(MODEL, 9999)
         embed_all(index, MODEL)
-        expected = index.nearest(MODEL, asked, 10)
-        index._db.execute("DROP TABLE vectors_1")
-        index._db.execute(
-            "CREATE VIRTUAL TABLE vectors_1 USING vec0 (embedding float[16] distance_metric=cosine, bits bit[16])"
-        )
-        index._db.execute(
-            "INSERT INTO vectors_1 (rowid, embedding, bits) SELECT chunks.id, vector, vec_quantize_binary(vector)"
-            " FROM chunks JOIN embeddings USING (digest)"
-        )
-    with MemoryIndex(tmp_path / "memory.sqlite") as index:
+        expected = texts(index, index.nearest(MODEL, asked, 10))
+    db = sqlite3.connect(path)
+    db.executescript(LAYOUT_7)
+    db.execute("INSERT INTO identities VALUES (5, ?, ?, ?)", (MODEL.provider, MODEL.model, MODEL.dimensions))
+    for digest, text in digests.items():
+        vector = array("f", vector_of(text.split("\n")[1], MODEL.dimensions)).tobytes()
+        checked = tables.checksum(MODEL.provider, MODEL.model, MODEL.dimensions, digest, vector)
+        db.execute("INSERT INTO embeddings VALUES (5, ?, ?, ?, 0)", (digest, vector, checked + (text.endswith("\n7"))))
+    db.commit()
+    db.close()
+    with MemoryIndex(path) as index:
+        assert index.known() == {}, "the notes are read again"
+        refresh(index, [source])
+        assert [text.split("\n")[1] for text in index.unembedded(MODEL, 10).values()] == ["7"], "the only damaged one"
+        embed_all(index, MODEL)
         assert index.is_intact()
-        assert index.unembedded(MODEL, 10) == {}
-        assert index.nearest(MODEL, asked, 10) == expected
-        (made,) = index._db.execute("SELECT sql FROM sqlite_master WHERE name = 'vectors_1'").fetchone()
-        assert "embedding" not in made
-        source.lines.append("999")
+        assert texts(index, index.nearest(MODEL, asked, 10)) == expected
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["memory.sqlite", "other.sqlite"]
+
+
+def test_vectors_whose_copying_was_interrupted_are_copied_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, path = Lines(50), tmp_path / "memory.sqlite"
+    with MemoryIndex(path) as index:
         refresh(index, [source])
         embed_all(index, MODEL)
-        assert texts(index, index.nearest(MODEL, vector_of("999", 16), 1)) == ["999"]
+    tables.set_aside(path)
+    monkeypatch.setattr(tables, "COPIED_AT_ONCE", 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "checksum", interrupted_after(70, tables.checksum))
+        with pytest.raises(KeyboardInterrupt):
+            MemoryIndex(path).__enter__()
+    with MemoryIndex(path) as index:
+        refresh(index, [source])
+        assert index.unembedded(MODEL, 99) == {}
+        assert index.is_intact()
+    assert [each.name for each in tmp_path.iterdir()] == ["memory.sqlite"]
+
+
+def interrupted_after(calls: int, function: Callable[..., int]) -> Callable[..., int]:
+    """Return the function, which raises KeyboardInterrupt after so many calls."""
+    left = iter(range(calls))
+
+    def call(*arguments: str | int | bytes) -> int:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return function(*arguments)
+
+    return call
 
 
 async def test_words_are_compared_where_there_is_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

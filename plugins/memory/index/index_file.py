@@ -10,8 +10,6 @@ SQLite maps the file it shares with other processes (`-shm`), and reading a trun
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -19,11 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from plugins.api.memory.memory_backend import Identity
 from plugins.api.plugin_services import IndexUnusable
 from plugins.memory.index.indexer import IndexRebuilt
 from plugins.memory.index.sqlite_backend import MemoryIndex
-from plugins.memory.index.tables import SHARED_MEMORY, WAL, intact_vectors, remove_tables, seal
+from plugins.memory.index.tables import SHARED_MEMORY, WAL, seal, set_aside
 from sessions.catalog.sqlite import Error
 
 T = TypeVar("T")
@@ -31,9 +28,6 @@ T = TypeVar("T")
 _UNUSABLE: tuple[type[Exception], ...] = (*Error, OSError)
 _NOT_DAMAGE = ("locked", "full", "unable to open", "readonly", "interrupted")
 """Words of errors that do not indicate damage."""
-
-COPIED_AT_ONCE = 500
-"""Vectors of a damaged file that are copied per transaction."""
 
 _Stamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
@@ -175,21 +169,10 @@ class IndexFile:
 
     def _rebuild(self) -> IndexRebuilt:
         """Rebuild the file with only the intact vectors of the old one."""
-        damaged = self._path.with_name(self._path.name + "-harmed")
         with self._reading.lock:
             self._close_both()
-            remove_tables(damaged)
-            for suffix in ("", WAL):
-                with contextlib.suppress(FileNotFoundError):
-                    self._sibling(suffix).rename(damaged.with_name(damaged.name + suffix))
-            remove_tables(self._path)
-        index = self._opened()
-        saved = intact_vectors(damaged)
-        while some := list(itertools.islice(saved, COPIED_AT_ONCE)):
-            index.store_packed(
-                (Identity(provider=by[0], model=by[1], dimensions=by[2]), digest, vector) for by, digest, vector in some
-            )
-        remove_tables(damaged)
+            set_aside(self._path)
+        self._opened()
         self._verified = True
         self.rebuilds += 1
         return IndexRebuilt()

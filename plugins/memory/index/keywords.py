@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from plugins.api.memory.scope import EVERYTHING, Scope
+from plugins.memory.backends.postings import best, inverse_frequency, saturated
+from plugins.memory.index.tables import EMBEDDED
 from plugins.support.text.words import quoted
 
 PART = 3
@@ -43,9 +45,7 @@ class Keywords:
         counted = self._known()
         if counted.size is None:
             (documents,) = self._db.execute("SELECT count(*) FROM documents").fetchone()
-            # FTS5's table of sizes has one short row per chunk, so that counting them is several times faster.
-            (chunks,) = self._db.execute("SELECT count(*) FROM words_docsize").fetchone()
-            counted.size = documents, chunks
+            counted.size = documents, self._totals("words")[0]
         return counted.size
 
     def _known(self) -> _Counted:
@@ -66,7 +66,7 @@ class Keywords:
         found = self._best(indexed, limit, scope)
         parts = [word for word in missing if len(word) >= PART]
         if parts:
-            for key, score in self._ranked("parts", _any(parts), limit, scope).items():
+            for key, score in self._inside(parts, limit, scope).items():
                 found[key] = found.get(key, 0.0) + score
         return dict(sorted(found.items(), key=lambda each: -each[1])[:limit])
 
@@ -95,24 +95,59 @@ class Keywords:
         if common:
             # FTS5 counts a repeated term twice: the rare ones are repeated, so the common ones must be, too.
             query = f"({_any(rare)}) AND ({_any([*rare, *common, *common])})"
-            found = self._ranked("words", query, limit, scope)
+            found = self._ranked(query, limit, scope)
             if len(found) >= limit // 4:  # too few matches in the scope
                 return {key: score / 2 for key, score in found.items()}
-        return self._ranked("words", _any(counts), limit, scope) if counts else {}
+        return self._ranked(_any(counts), limit, scope) if counts else {}
+
+    def _inside(self, parts: Iterable[str], limit: int, scope: Scope) -> dict[int, float]:
+        """Return the best chunks that contain one of these substrings, with the scores that FTS5 gives to a word.
+
+        The index has no positions: chunks with all trigrams of a substring are read. If there are very many, the newest ones
+        are, since a substring of most chunks says nothing.
+        """
+        chunks, trigrams = self._totals("parts")
+        average = max(1.0, trigrams / max(1, chunks))
+        condition, values = scope.condition()
+        scores: dict[int, float] = {}
+        for part in parts:
+            query = " AND ".join(quoted(part[at : at + PART]) for at in range(len(part) - PART + 1))
+            (having,) = self._db.execute("SELECT count(*) FROM parts WHERE parts MATCH ?", (query,)).fetchone()
+            weight = inverse_frequency(chunks, having)
+            rows = self._db.execute(
+                f"SELECT chunks.id, {EMBEDDED} FROM parts CROSS JOIN chunks ON chunks.id = parts.rowid"  # noqa: S608 - of ours
+                f" WHERE parts MATCH ?{f' AND {condition}' if condition else ''} ORDER BY parts.rowid DESC LIMIT ?",
+                (query, *values, MANY),
+            )
+            for key, text in rows:
+                if times := text.lower().count(part.lower()):
+                    length = max(0, len(text) - PART + 1) / average
+                    scores[key] = scores.get(key, 0.0) + weight * saturated(times, length)
+        return best(scores, limit)
+
+    def _totals(self, table: str) -> tuple[int, int]:
+        """Return the numbers of rows and of tokens in an FTS5 table, which it stores as two varints in one record."""
+        (record,) = self._db.execute(f"SELECT block FROM {table}_data WHERE id = 1").fetchone()  # noqa: S608 - a name of ours
+        numbers = [0]
+        for byte in record:
+            numbers[-1] = numbers[-1] << 7 | byte & 0x7F
+            if byte < 0x80:
+                numbers.append(0)
+        return (numbers[0], numbers[1]) if len(numbers) > 2 else (0, 0)
 
     def _has(self, word: str, scope: Scope) -> bool:
         """Return True if a chunk in the scope has the word."""
         if scope == EVERYTHING:
             return True
-        joined, values = _joined("words", scope)
+        joined, values = _joined(scope)
         query = f"SELECT 1 FROM words{joined} words MATCH ? LIMIT 1"  # noqa: S608 - names of ours
         return self._db.execute(query, (*values, quoted(word))).fetchone() is not None
 
-    def _ranked(self, table: str, query: str, limit: int, scope: Scope) -> dict[int, float]:
-        joined, values = _joined(table, scope)
+    def _ranked(self, query: str, limit: int, scope: Scope) -> dict[int, float]:
+        joined, values = _joined(scope)
         # Not ORDER BY rank, which computes each bm25 twice.
         rows = self._db.execute(
-            f"SELECT {table}.rowid, -bm25({table}) AS score FROM {table}{joined} {table} MATCH ?"  # noqa: S608
+            f"SELECT words.rowid, -bm25(words) AS score FROM words{joined} words MATCH ?"  # noqa: S608 - names of ours
             " ORDER BY score DESC LIMIT ?",
             (*values, query, limit),
         )
@@ -145,9 +180,9 @@ def _any(words: Iterable[str]) -> str:
     return " OR ".join(map(quoted, words))
 
 
-def _joined(table: str, scope: Scope) -> tuple[str, tuple[str | int, ...]]:
-    """Return the SQL between a table's name and its condition that restricts it to a scope, and its parameters."""
+def _joined(scope: Scope) -> tuple[str, tuple[str | int, ...]]:
+    """Return the SQL between the table `words` and its condition that restricts it to a scope, and its parameters."""
     condition, values = scope.condition()
     # CROSS JOIN fixes the order: match the words first, then look up their chunks.
-    joined = f" CROSS JOIN chunks ON chunks.id = {table}.rowid WHERE {condition} AND" if condition else " WHERE"
+    joined = f" CROSS JOIN chunks ON chunks.id = words.rowid WHERE {condition} AND" if condition else " WHERE"
     return joined, values

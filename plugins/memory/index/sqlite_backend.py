@@ -5,7 +5,6 @@ Every method blocks and must be called in a thread, one at a time.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.memory_backend import Document, Identity
 from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.memory.index.keywords import LISTED, Keywords, listed, version
-from plugins.memory.index.tables import checksum, is_intact, is_sealed, mark_closed, open_tables
+from plugins.memory.index.tables import checksum, is_intact, is_sealed, mark_closed, open_tables, packed
 from plugins.memory.index.vectors import Vectors, vectors_in
 from plugins.support.text.words import indexed
 from sessions.catalog.sqlite import lacks_full_text
@@ -112,7 +111,9 @@ class MemoryIndex:
         """Remove a document with its chunks from this line on."""
         db = self._db
         old = db.execute("SELECT id FROM chunks WHERE path = ? AND first >= ?", (path, since)).fetchall()
-        for table, key in (("chunks", "id"), ("words", "rowid"), ("parts", "rowid")):
+        # FTS5 removes the trigrams of a text that it does not store by that text, so before the chunks.
+        db.executemany("INSERT INTO parts (parts, rowid, text) SELECT 'delete', id, text FROM parts_text WHERE id = ?", old)
+        for table, key in (("chunks", "id"), ("words", "rowid")):
             db.executemany(f"DELETE FROM {table} WHERE {key} = ?", old)  # noqa: S608 - names of ours
         if self._vectors:
             self._vectors.remove([key for (key,) in old])
@@ -121,9 +122,8 @@ class MemoryIndex:
     def _add(self, chunk: Chunk) -> None:
         db = self._db
         key = db.execute(_INSERT, _row(chunk)).lastrowid
-        text = chunk.embedded()
-        db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (key, indexed(text)))
-        db.execute("INSERT INTO parts (rowid, text) VALUES (?, ?)", (key, text))
+        db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (key, indexed(chunk.embedded())))
+        db.execute("INSERT INTO parts (rowid, text) SELECT id, text FROM parts_text WHERE id = ?", (key,))
         # Reuse existing vectors of the same text.
         db.execute("UPDATE embeddings SET used = ? WHERE digest = ?", (round(time.time()), chunk.digest()))
         if self._vectors:
@@ -209,21 +209,17 @@ class MemoryIndex:
             for digest, vector in vectors.items():
                 if len(vector) != identity.dimensions:
                     raise ValueError(f"{identity.model} gave {len(vector)} dimensions instead of {identity.dimensions}")
-                self._keep(number, identity, digest, _packed(vector))
+                self._keep(number, identity, digest, packed(vector))
                 for (key,) in db.execute("SELECT id FROM chunks WHERE digest = ?", (digest,)).fetchall():
                     if self._vectors:
                         self._vectors.assign(key, digest, number)
 
-    def store_packed(self, vectors: Iterable[tuple[Identity, str, bytes]]) -> None:
-        """Store packed vectors for chunks that will be added later."""
-        with self._transaction():
-            for identity, digest, packed in vectors:
-                self._keep(self._number(identity) or self._begin(identity), identity, digest, packed)
-
-    def _keep(self, number: int, identity: Identity, digest: str, packed: bytes) -> None:
-        checked = checksum(identity.provider, identity.model, identity.dimensions, digest, packed)
-        row = (number, digest, packed, checked, round(time.time()))
-        self._db.execute("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?, ?)", row)
+    def _keep(self, number: int, identity: Identity, digest: str, vector: bytes) -> None:
+        checked = checksum(identity.provider, identity.model, identity.dimensions, digest, vector)
+        self._db.execute(
+            "INSERT OR REPLACE INTO embeddings (identity, digest, vector, sum, used) VALUES (?, ?, ?, ?, ?)",
+            (number, digest, vector, checked, round(time.time())),
+        )
 
     def trim_cache(self, identity: Identity | None, limit: int) -> None:
         number = self._number(identity) if identity else None
@@ -237,7 +233,7 @@ class MemoryIndex:
                 f" WHERE NOT {needed} ORDER BY used DESC, digest LIMIT -1 OFFSET ?)",
                 (number or 0, limit),
             )
-            spent = "SELECT id FROM identities WHERE id <> ? AND NOT EXISTS (SELECT 1 FROM embeddings WHERE identity = id)"
+            spent = "SELECT id FROM identities WHERE id <> ? AND id NOT IN (SELECT identity FROM embeddings)"
             for (each,) in self._db.execute(spent, (number or 0,)).fetchall():
                 if self._vectors:
                     self._vectors.remove_identity(each)
@@ -254,11 +250,11 @@ class MemoryIndex:
         self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope = EVERYTHING
     ) -> dict[int, float]:
         number = self._number(identity)
-        return self._vectors.nearest(number, _packed(vector), limit, scope) if self._vectors and number else {}
+        return self._vectors.nearest(number, packed(vector), limit, scope) if self._vectors and number else {}
 
     def cosines(self, identity: Identity, vector: Sequence[float], keys: Collection[int]) -> dict[int, float]:
         number = self._number(identity)
-        return self._vectors.cosines(number, _packed(vector), keys) if self._vectors and number else {}
+        return self._vectors.cosines(number, packed(vector), keys) if self._vectors and number else {}
 
     def _number(self, identity: Identity) -> int | None:
         """Return the number of an identity, None if it is unknown."""
@@ -299,7 +295,3 @@ def _chunk(row: Sequence[Any]) -> Chunk:
         senders=tuple(sender for sender in senders.split("\n") if sender),
         private=bool(private),
     )
-
-
-def _packed(vector: Sequence[float]) -> bytes:
-    return array.array("f", vector).tobytes()

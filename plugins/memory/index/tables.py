@@ -3,7 +3,8 @@
 documents   each note or other document, in the version that was read
 chunks      its chunks; their ids follow their order in it
 words       their words, stemmed
-parts       their trigrams, for substrings of words
+parts_text  the text of each chunk with its place and headings
+parts       its trigrams, for substrings of words; they refer to `parts_text`, without a copy of it and without positions
 identities  the models that made vectors, and the vectors' dimensions
 embeddings  every vector by its model and the digest of its text; a chunk that comes back is not embedded again
 vectors_N   the vectors of the chunks by the model N, to be searched
@@ -15,11 +16,13 @@ closed: a file written since then is verified before it is used.
 
 from __future__ import annotations
 
+import array
 import contextlib
+import itertools
 import os
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,8 +30,11 @@ import msgspec
 
 from sessions.catalog.sqlite import Error, connect_blocking, create_private, load_vectors
 
-LAYOUT = 7
+LAYOUT = 8
 """Version of the tables and their content."""
+
+FLOATS = 7
+"""The last layout in which vectors were 32-bit floats, ordered by their digests."""
 
 PATIENCE = 5.0
 """Seconds to wait for another process's lock."""
@@ -38,6 +44,22 @@ WAL = "-wal"
 
 SHARED_MEMORY = "-shm"
 """Suffix of the file that SQLite shares between processes."""
+
+STALE = "vectors are stale"
+"""The mark of a file whose tables `vectors_N` do not have all vectors of `embeddings`."""
+
+FORMER = "-harmed"
+"""Suffix of a file that cannot be used, until its vectors were copied."""
+
+COPIED_AT_ONCE = 500
+"""Vectors of such a file that are copied per transaction."""
+
+EMBEDDED = (
+    "CASE WHEN chunks.day <> '' THEN chunks.day"
+    " WHEN substr(chunks.path, -3) = '.md' THEN substr(chunks.path, 1, length(chunks.path) - 3) ELSE chunks.path END"
+    " || ' > ' || chunks.headings || char(10) || chunks.text"
+)
+"""SQL for the text of a chunk, like `Chunk.embedded`, with the headings as JSON: FTS5 allows no `json_each` here."""
 
 _TABLES = f"""
 BEGIN;
@@ -52,20 +74,23 @@ CREATE TABLE chunks (
 CREATE INDEX chunks_by_path ON chunks (path);
 CREATE INDEX chunks_by_digest ON chunks (digest);
 CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = "porter unicode61 remove_diacritics 0 categories 'L* M* N* Co'");
-CREATE VIRTUAL TABLE parts USING fts5 (text, tokenize = 'trigram');
+CREATE VIEW parts_text AS SELECT id, {EMBEDDED} AS text FROM chunks;
+CREATE VIRTUAL TABLE parts USING fts5 (
+    text, content = 'parts_text', content_rowid = 'id', detail = none, tokenize = 'trigram'
+);
 CREATE TABLE identities (
     id INTEGER PRIMARY KEY, provider TEXT NOT NULL, model TEXT NOT NULL, dimensions INTEGER NOT NULL,
     UNIQUE (provider, model, dimensions)
 );
 CREATE TABLE embeddings (
-    identity INTEGER NOT NULL, digest TEXT NOT NULL, vector BLOB NOT NULL, sum INTEGER NOT NULL, used INTEGER NOT NULL,
-    PRIMARY KEY (identity, digest)
-) WITHOUT ROWID;
-CREATE INDEX embeddings_by_digest ON embeddings (digest);
+    id INTEGER PRIMARY KEY, identity INTEGER NOT NULL, digest TEXT NOT NULL, vector BLOB NOT NULL, sum INTEGER NOT NULL,
+    used INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX embeddings_by_digest ON embeddings (digest, identity);
 CREATE TABLE marks (name TEXT PRIMARY KEY) WITHOUT ROWID;
 PRAGMA user_version = {LAYOUT};
 COMMIT;
-"""
+"""  # noqa: S608 - names of ours
 
 IntactVector: TypeAlias = tuple[tuple[str, str, int], str, bytes]
 """A vector by its identity (provider, model, dimensions) and the digest of the text."""
@@ -75,19 +100,44 @@ _CLOSED = "closed at "
 
 
 def open_tables(path: Path) -> tuple[Any, bool]:
-    """Open the file, recreating it if unusable, and return the connection and whether it can search vectors.
+    """Open the file and return the connection and whether it can search vectors.
+
+    A file that is unusable or has an earlier layout is made anew, with the intact vectors of the former one.
 
     Raises:
         OSError: No file can be created.
         Error: No file can be created (`sessions.catalog.sqlite.Error`).
     """
     try:
-        return _opened(path)
+        opened = _opened(path)
     except Error as error:
         if "locked" in str(error) or "unable to open" in str(error):  # not a fault of the file
             raise
-        remove_tables(path)
-        return _opened(path)
+        set_aside(path)
+        opened = _opened(path)
+    former = _former(path)
+    if former.exists():  # also if copying was interrupted
+        try:
+            _copy_vectors(opened[0], former)
+        except BaseException:
+            opened[0].close()
+            raise
+        remove_tables(former)
+    return opened
+
+
+def set_aside(path: Path) -> None:
+    """Rename a file that cannot be used, so that `open_tables` makes a new one with its vectors. It must be closed."""
+    former = _former(path)
+    remove_tables(former)
+    for suffix in ("", WAL):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(former.with_name(former.name + suffix))
+    remove_tables(path)
+
+
+def _former(path: Path) -> Path:
+    return path.with_name(path.name + FORMER)
 
 
 def remove_tables(path: Path) -> None:
@@ -131,8 +181,8 @@ def is_intact(db: Any) -> bool:
     try:
         if db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             return False
-        for table in ("words", "parts"):
-            db.execute(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")  # noqa: S608 - names of ours
+        for table in ("words", "parts"):  # 1: also compare it with its content, which is in another table
+            db.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', 1)")  # noqa: S608 - names of ours
         return all(known == counted for known, counted in _checksums(db))
     except Error:
         return False
@@ -176,26 +226,53 @@ def is_sealed(db: Any, path: Path) -> bool:
         return False
 
 
-# --- damaged files ----------------------------------------------------------------------------------------------------
+# --- vectors ------------------------------------------------------------------------------------------------------------
 
 
-def intact_vectors(path: Path) -> Iterator[IntactVector]:
-    """Yield the vectors of a damaged file with a valid checksum, reading from both ends."""
+def packed(vector: Sequence[float]) -> bytes:
+    """Return a vector as 8-bit integers, of which the largest is 127: a cosine depends only on the direction.
+
+    Positive numbers stay positive, since a bit for each of them is compared first.
+    """
+    largest = max(map(abs, vector), default=0.0) or 1.0
+    return array.array("b", [round(127 * (number / largest)) or number > 0 for number in vector]).tobytes()
+
+
+def _copy_vectors(db: Any, former: Path) -> None:
+    """Copy the intact vectors of a former file, so that nothing is paid for twice."""
+    saved = _intact_vectors(former)
+    while some := list(itertools.islice(saved, COPIED_AT_ONCE)):
+        db.execute("BEGIN IMMEDIATE")
+        for identity, digest, vector in some:
+            db.execute("INSERT OR IGNORE INTO identities (provider, model, dimensions) VALUES (?, ?, ?)", identity)
+            db.execute(
+                "INSERT OR IGNORE INTO embeddings (identity, digest, vector, sum, used)"
+                " SELECT id, ?, ?, ?, ? FROM identities WHERE provider = ? AND model = ? AND dimensions = ?",
+                (digest, vector, checksum(*identity, digest, vector), round(time.time()), *identity),
+            )
+        db.execute("INSERT OR IGNORE INTO marks VALUES (?)", (STALE,))
+        db.execute("COMMIT")
+
+
+def _intact_vectors(path: Path) -> Iterator[IntactVector]:
+    """Yield the vectors of a damaged or former file with a valid checksum, reading from both ends."""
     columns = "provider, model, dimensions, digest, vector, sum"
     seen: set[tuple[tuple[str, str, int], str]] = set()
     for order in ("ASC", "DESC"):
         try:
             db = connect_blocking(path, patience=0.0)
             try:
+                (layout,) = db.execute("PRAGMA user_version").fetchone()
+                by = f"identity {order}, digest {order}" if layout == FLOATS else f"embeddings.id {order}"
                 query = (
-                    f"SELECT {columns} FROM embeddings JOIN identities ON identities.id = embeddings.identity"  # noqa: S608
-                    f" ORDER BY identity {order}, digest {order}"
+                    f"SELECT {columns} FROM embeddings CROSS JOIN identities ON identities.id = embeddings.identity"  # noqa: S608
+                    f" ORDER BY {by}"
                 )
                 for provider, model, dimensions, digest, vector, known in db.execute(query):
                     identity = (provider, model, dimensions)
                     if (identity, digest) not in seen and known == checksum(*identity, digest, vector):
                         seen.add((identity, digest))
-                        yield identity, digest, vector
+                        yield identity, digest, packed(array.array("f", vector)) if layout == FLOATS else vector
             finally:
                 db.close()
         except Error:

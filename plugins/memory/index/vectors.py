@@ -5,12 +5,12 @@ Both give the same results. The vectors are stored in the table `embeddings`, fr
 
 from __future__ import annotations
 
-import array
 import importlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from plugins.api.memory.scope import EVERYTHING, Scope
+from plugins.memory.index.tables import STALE, packed
 
 EXACT_LIMIT = 1_000
 """Maximum vectors that are compared in full. Among more, one bit per dimension is compared first."""
@@ -23,30 +23,22 @@ of the results are those of comparing all vectors in full, and recall is the sam
 MOST = 4096
 """The largest k of sqlite-vec."""
 
-_STALE = "vectors are stale"
-"""The mark of a file that was written without sqlite-vec."""
-
 
 class VecTables:
     """Vector search with sqlite-vec: per identity a table with one bit per dimension of each vector.
 
     The nearest by bits are compared in full, with the vectors in `embeddings`. If the number of dimensions is
-    no multiple of eight, the table has whole vectors instead. `identity` is a number, `packed` a vector as 32-bit floats.
+    no multiple of eight, the table has whole vectors instead. `identity` is a number, `vector` is packed (`tables.packed`).
     """
 
     def __init__(self, db: Any) -> None:
         self._db = db
-        if db.execute("SELECT 1 FROM marks WHERE name = ?", (_STALE,)).fetchone() or self._has_whole_vectors():
+        if db.execute("SELECT 1 FROM marks WHERE name = ?", (STALE,)).fetchone():
             self._rebuild()
-
-    def _has_whole_vectors(self) -> bool:
-        """Return True if an earlier version stored whole vectors beside the bits, which doubled their size."""
-        query = "SELECT 1 FROM sqlite_master WHERE name GLOB 'vectors_*' AND sql LIKE '%embedding float%, bits bit%'"
-        return self._db.execute(query).fetchone() is not None
 
     def add_identity(self, identity: int, dimensions: int) -> None:
         """Prepare for an identity's vectors."""
-        whole = f"embedding float[{dimensions:d}] distance_metric=cosine"
+        whole = f"embedding int8[{dimensions:d}] distance_metric=cosine"
         column = f"bits bit[{dimensions:d}]" if _has_bits(dimensions) else whole
         self._db.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS vectors_{identity:d} USING vec0 ({column})")
 
@@ -63,7 +55,7 @@ class VecTables:
 
     def _insert(self, identity: int, rows: str, *values: int | str) -> None:
         bits = _has_bits(self._dimensions()[identity])
-        column, value = ("bits", "vec_quantize_binary(vector)") if bits else ("embedding", "vector")
+        column, value = ("bits", "vec_quantize_binary(vec_int8(vector))") if bits else ("embedding", "vec_int8(vector)")
         self._db.execute(
             f"INSERT INTO vectors_{identity:d} (rowid, {column}) SELECT key, {value} FROM ({rows})",  # noqa: S608 - of ours
             (*values, identity),
@@ -89,47 +81,47 @@ class VecTables:
         (count,) = self._db.execute(f"SELECT count(*) FROM vectors_{identity:d}_rowids").fetchone()  # noqa: S608 - of ours
         return bool(count == chunks)
 
-    def nearest(self, identity: int, packed: bytes, limit: int, scope: Scope) -> dict[int, float]:
+    def nearest(self, identity: int, vector: bytes, limit: int, scope: Scope) -> dict[int, float]:
         """Return the keys of the nearest chunks in the scope with their cosines, nearest first."""
         roughly = _has_bits(self._dimensions()[identity])
         more = f"SELECT 1 FROM vectors_{identity:d}_rowids LIMIT 1 OFFSET ?"  # noqa: S608 - a name of ours
         if roughly and self._db.execute(more, (EXACT_LIMIT,)).fetchone() is None:
-            return _first(self._all_cosines(identity, packed, scope), limit)
+            return _first(self._all_cosines(identity, vector, scope), limit)
         many = max(limit, min(limit * RESCORED, RESCORED_LIMIT)) if roughly else limit
         if not scope.condition()[0]:
-            near = self._near(identity, packed, many, roughly=roughly)
+            near = self._near(identity, vector, many, roughly=roughly)
         else:
             # Filtering more results is cheaper than checking the scope of every vector.
             wanted, enough = (many, min(many, 2 * limit)) if roughly else (2 * many, many)
-            near = self._near(identity, packed, wanted, roughly=roughly)
+            near = self._near(identity, vector, wanted, roughly=roughly)
             inside = self._inside(near, scope)
             if len(inside) < enough and len(near) == wanted:
-                near = self._near(identity, packed, many, roughly=roughly, scope=scope)
+                near = self._near(identity, vector, many, roughly=roughly, scope=scope)
             else:
                 near = inside
-        cosines = self.cosines(identity, packed, near) if roughly else near
+        cosines = self.cosines(identity, vector, near) if roughly else near
         return _first(cosines, limit)
 
-    def _all_cosines(self, identity: int, packed: bytes, scope: Scope) -> dict[int, float]:
+    def _all_cosines(self, identity: int, vector: bytes, scope: Scope) -> dict[int, float]:
         condition, values = scope.condition()
         rows = self._db.execute(
-            "SELECT chunks.id, 1 - vec_distance_cosine(vector, ?) FROM chunks"  # noqa: S608 - of ours
+            "SELECT chunks.id, 1 - vec_distance_cosine(vec_int8(vector), vec_int8(?)) FROM chunks"  # noqa: S608 - of ours
             " CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
             + (f" WHERE {condition}" if condition else ""),
-            (packed, identity, *values),
+            (vector, identity, *values),
         )
         return dict(rows)
 
     def _near(
-        self, identity: int, packed: bytes, limit: int, *, roughly: bool, scope: Scope = EVERYTHING
+        self, identity: int, vector: bytes, limit: int, *, roughly: bool, scope: Scope = EVERYTHING
     ) -> dict[int, float]:
         """Return the keys nearest by vector with their cosines, or nearest by bits with meaningless values."""
         condition, values = scope.condition()
         within = f" AND rowid IN (SELECT id FROM chunks WHERE {condition})" if condition else ""  # noqa: S608 - of ours
-        compared = "bits MATCH vec_quantize_binary(?)" if roughly else "embedding MATCH ?"
+        compared = "bits MATCH vec_quantize_binary(vec_int8(?))" if roughly else "embedding MATCH vec_int8(?)"
         rows = self._db.execute(
             f"SELECT rowid, 1 - distance FROM vectors_{identity:d} WHERE {compared} AND k = ?{within}",  # noqa: S608 - of ours
-            (packed, min(limit, MOST), *values),
+            (vector, min(limit, MOST), *values),
         )
         return dict(rows)
 
@@ -138,15 +130,15 @@ class VecTables:
         query = f"SELECT id FROM chunks WHERE id IN ({', '.join('?' * len(near))}) AND {condition}"  # noqa: S608 - of ours
         return {key: near[key] for (key,) in self._db.execute(query, (*near, *values))}
 
-    def cosines(self, identity: int, packed: bytes, keys: Collection[int]) -> dict[int, float]:
+    def cosines(self, identity: int, vector: bytes, keys: Collection[int]) -> dict[int, float]:
         """Return the cosines of these chunks that have a vector."""
         marks = ", ".join("?" * len(keys))
         rows = self._db.execute(
             # CROSS JOIN fixes the order: look up the vectors of these chunks only.
-            "SELECT chunks.id, 1 - vec_distance_cosine(vector, ?) FROM chunks"  # noqa: S608 - marks alone
+            "SELECT chunks.id, 1 - vec_distance_cosine(vec_int8(vector), vec_int8(?)) FROM chunks"  # noqa: S608 - marks alone
             " CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
             f" WHERE chunks.id IN ({marks})",
-            (packed, identity, *keys),
+            (vector, identity, *keys),
         )
         return dict(rows)
 
@@ -159,7 +151,7 @@ class VecTables:
         due = "FROM chunks CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
         for number, dimensions in self._dimensions().items():
             bits = _has_bits(dimensions)
-            same_vector = "bits = vec_quantize_binary(vector)" if bits else "embedding = vector"
+            same_vector = "bits = vec_quantize_binary(vec_int8(vector))" if bits else "embedding = vector"
             held = f"FROM vectors_{number:d} AS held CROSS JOIN chunks ON chunks.id = held.rowid"
             same = f"{held} CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
             counts = {
@@ -173,7 +165,7 @@ class VecTables:
             if len(counts) > 1:
                 return False
             # A search also reads the space reserved for further vectors, and fails if that was truncated.
-            self._near(number, array.array("f", [1.0] * dimensions).tobytes(), 1, roughly=bits)
+            self._near(number, packed([1.0] * dimensions), 1, roughly=bits)
         return True
 
     def _dimensions(self) -> Mapping[int, int]:
@@ -188,7 +180,7 @@ class VecTables:
             self._insert(
                 number, "SELECT chunks.id AS key, vector FROM chunks JOIN embeddings USING (digest) WHERE identity = ?"
             )
-        self._db.execute("DELETE FROM marks WHERE name = ?", (_STALE,))
+        self._db.execute("DELETE FROM marks WHERE name = ?", (STALE,))
         self._db.execute("COMMIT")
 
 
@@ -227,16 +219,16 @@ class VecMatrix:
 
     def _changed(self) -> None:
         self._changes += 1
-        self._db.execute("INSERT OR IGNORE INTO marks VALUES (?)", (_STALE,))
+        self._db.execute("INSERT OR IGNORE INTO marks VALUES (?)", (STALE,))
 
     def has_all(self, identity: int, chunks: int) -> bool:
         """Return False: only the rows themselves tell."""
         return False
 
-    def nearest(self, identity: int, packed: bytes, limit: int, scope: Scope) -> dict[int, float]:
+    def nearest(self, identity: int, vector: bytes, limit: int, scope: Scope) -> dict[int, float]:
         np = self._np
-        keys, matrix = self._matrix(identity, len(packed))
-        cosines = matrix @ self._normal(np.frombuffer(packed, np.float32))
+        keys, matrix = self._matrix(identity, len(vector))
+        cosines = matrix @ self._normal(np.frombuffer(vector, np.int8).astype(np.float32))
         condition, values = scope.condition()
         if condition:
             allowed = self._db.execute(f"SELECT id FROM chunks WHERE {condition}", values)  # noqa: S608 - of ours
@@ -245,11 +237,11 @@ class VecMatrix:
         best = np.argpartition(-cosines, limit)[:limit] if len(cosines) > limit else np.arange(len(cosines))
         return {int(keys[at]): float(cosines[at]) for at in best[np.lexsort((keys[best], -cosines[best]))]}
 
-    def cosines(self, identity: int, packed: bytes, keys: Collection[int]) -> dict[int, float]:
+    def cosines(self, identity: int, vector: bytes, keys: Collection[int]) -> dict[int, float]:
         np = self._np
-        there, matrix = self._matrix(identity, len(packed))
+        there, matrix = self._matrix(identity, len(vector))
         chosen = np.isin(there, np.fromiter(keys, np.int64))
-        cosines = matrix[chosen] @ self._normal(np.frombuffer(packed, np.float32))
+        cosines = matrix[chosen] @ self._normal(np.frombuffer(vector, np.int8).astype(np.float32))
         return dict(zip(there[chosen].tolist(), cosines.tolist(), strict=True))
 
     def are_intact(self) -> bool:
@@ -265,7 +257,9 @@ class VecMatrix:
             rows = self._db.execute(
                 "SELECT chunks.id, vector FROM chunks JOIN embeddings USING (digest) WHERE identity = ?", (identity,)
             ).fetchall()
-            matrix = np.frombuffer(b"".join(packed for _, packed in rows), np.float32).reshape(len(rows), size // 4)
+            matrix = (
+                np.frombuffer(b"".join(vector for _, vector in rows), np.int8).reshape(len(rows), size).astype(np.float32)
+            )
             self._rows[identity] = (stamp, np.fromiter((key for key, _ in rows), np.int64), self._normal(matrix))
         _, keys, normal = self._rows[identity]
         return keys, normal
