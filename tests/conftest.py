@@ -53,9 +53,9 @@ settings.load_profile("exuvia")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return two workers more than there are cores, since many tests wait for processes and disks."""
+    """Return four workers more than there are cores, since many tests wait for processes and disks."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + 2
+    return cores + 4
 
 
 def pytest_configure(config: pytest.Config) -> None:

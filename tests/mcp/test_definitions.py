@@ -73,10 +73,10 @@ def bomb(levels: int, width: int) -> dict[str, Any]:
 
 
 def test_references_that_multiply_without_end_are_refused_at_once() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(DefinitionRefused, match="multiply without end"):
         server_tool("files", sent(bomb(30, 10)))
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
     assert server_tool("files", sent(bomb(3, 5))).definition.parameters == bomb(3, 5)
 
 
