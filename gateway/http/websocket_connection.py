@@ -56,6 +56,8 @@ UNAUTHORIZED = 4401
 
 DAMAGED = "The log of this session is damaged; /new starts a new session."
 
+BEHIND = "This gateway has lost contact with the database, and another one may have the conversation; try again shortly."
+
 AGENTS_NAMED = 8
 """Maximum agents that an error names."""
 
@@ -429,6 +431,8 @@ class Connection:
         session, head = self._session(chat, frame.session_id)
         after = head if frame.after is None else frame.after
         if after > head:
+            if self._services.links is not None and not self._services.links.is_current:
+                raise FrameRefused("busy", BEHIND, retry_after=1)
             raise FrameRefused("bad_request", f"The last event of {session} is {head}.", head=head)
         self._follow(chat, session, after)
         if frame.id is not None:

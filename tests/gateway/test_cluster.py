@@ -424,7 +424,10 @@ async def test_the_conversations_of_a_gateway_that_is_gone_are_opened_several_at
 async def test_a_gateway_without_contact_with_the_database_is_not_ready(
     url: str, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
+    """A client that has seen more than it has at the next owner is not told that this does not exist."""
     async with gateways(url, tmp_path, count=1) as (one,):
+        client = await one.connect(http)
+        await client.chat("first")
         ready = f"http://127.0.0.1:{one.port}/readyz"
         name = url.rpartition("/")[2]
         with psycopg.connect(postgres_server().url("postgres"), autocommit=True) as admin:
@@ -433,6 +436,10 @@ async def test_a_gateway_without_contact_with_the_database_is_not_ready(
             async with deadline():
                 while (await http.get(ready)).status != 503:
                     await asyncio.sleep(0.05)
+            await client.say("subscribe", id="behind", session="main", after=999)
+            assert (await client.until_type("error", id="behind"))["code"] == "busy"
             admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
         await one.ready(http)
+        await client.say("subscribe", id="wrong", session="main", after=999)
+        assert (await client.until_type("error", id="wrong"))["code"] == "bad_request"
         assert await (await one.connect(http)).chat("again") == "again"

@@ -18,6 +18,10 @@ from sessions.store.cluster import Cluster
 CONNECT_SECONDS = 2.0
 """Seconds within which another gateway must accept a connection."""
 
+CURRENT_SECONDS = 1.0
+"""Seconds since the last contact with the database within which no other gateway can have declared this one dead: that takes
+2.5 s since the last beat, and the confirmation of a beat takes up to 1.5 s."""
+
 HEARTBEAT_SECONDS = 4.0
 """Seconds between two pings: a gateway that stands still does not close its connections."""
 
@@ -34,6 +38,11 @@ class Links:
         """Close all connections."""
         if self._http is not None:
             await self._http.close()
+
+    @property
+    def is_current(self) -> bool:
+        """False if another gateway may have conversations that this one still seems to have."""
+        return self._cluster.silent_seconds <= CURRENT_SECONDS
 
     @asynccontextmanager
     async def while_there(self, gateway: str) -> AsyncIterator[None]:
