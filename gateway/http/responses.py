@@ -14,6 +14,7 @@ from gateway.auth.access import NotAuthorized
 from gateway.support.errors import sentence_of
 from gateway.support.resource_limits import is_exhaustion
 from plugins.support.secrets import scrubbed
+from sessions.events.errors import JournalDamaged, StorageFailed
 
 HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
@@ -89,6 +90,9 @@ def _failed(request: web.BaseRequest, status: int, error: BaseException | None) 
     if error is not None and is_exhaustion(error):
         log.error("resources_exhausted", method=request.method, path=request.path, reason=sentence_of(error))
         return refusal(503, "busy", EXHAUSTED)
+    if isinstance(error, StorageFailed | JournalDamaged):  # such as a database that does not answer
+        log.error("storage_not_usable", method=request.method, path=request.path, reason=sentence_of(error))
+        return refusal(503, "storage_failed", sentence_of(error))
     log.error("request_failed", method=request.method, path=request.path, status=status, exc_info=error)
     return refusal(status, "internal", "Internal error; see the gateway's log.")
 

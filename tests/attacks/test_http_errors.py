@@ -15,6 +15,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from gateway.http.web import application
+from sessions.events.errors import StorageFailed
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.waiting import deadline
 
@@ -154,6 +155,7 @@ async def test_a_truncated_body_leaves_no_traceback(
         (TimeoutError(), 504, "internal"),
         (MemoryError(), 503, "busy"),
         (RuntimeError("can't start new thread"), 503, "busy"),
+        (StorageFailed("the database is away"), 503, "storage_failed"),
     ],
 )
 async def test_an_internal_error_is_a_sentence_for_the_client_and_is_logged(
@@ -175,4 +177,5 @@ async def test_an_internal_error_is_a_sentence_for_the_client_and_is_logged(
         assert (response.status, json.loads(answer)["code"]) == (status, code)
         assert response.headers["Server"] == "exuvia"
     assert b"secret detail" not in answer
-    assert [entry["path"] for entry in logs if entry["event"] in ("request_failed", "resources_exhausted")] == ["/fails"]
+    events = ("request_failed", "resources_exhausted", "storage_not_usable")
+    assert [entry["path"] for entry in logs if entry["event"] in events] == ["/fails"]

@@ -137,6 +137,15 @@ async def test_only_the_owner_changes_people_and_all_of_it_stands_in_the_trail(t
     ]
 
 
+async def test_people_and_costs_are_not_available_while_their_logs_cannot_be_read(tmp_path: Path) -> None:
+    for name in ("people", f"spending-{datetime.now(UTC):%Y-%m}"):
+        (tmp_path / f"{name}.jsonl").write_text('{"seq":1}\n{"seq":2}\n')
+    async with gateway(tmp_path) as g:
+        for path in ("/api/people", "/api/usage"):
+            status, answer = await call(g, "GET", path)
+            assert (status, answer["code"]) == (503, "storage_failed"), path
+
+
 def test_the_settings_of_every_agent_know_the_people_who_were_added_and_their_roles() -> None:
     settings = Settings(load_config(None, environment={}, overrides={"agents": {"work": {}}}))
     settings.added = {"ana": "guest"}

@@ -237,7 +237,11 @@ class PeopleEndpoints:
 
     async def listed(self, _: web.Request, __: Admission) -> web.Response:
         """Return all people, and what was done about them, newest last."""
-        stored, config = await self._people.stored(), self._settings.current
+        try:
+            stored = await self._people.stored()
+        except PeopleUnusable as error:
+            return refusal(503, "storage_failed", str(error))
+        config = self._settings.current
         people = [
             ListedPerson(id=OWNER, name=(keys and keys.name) or OWNER, role=OWNER) for keys in [config.people.get(OWNER)]
         ]
