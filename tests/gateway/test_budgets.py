@@ -23,7 +23,7 @@ from gateway.metrics.counters import Counters
 from gateway.models.spending.budgets import BudgetSpent, TooManyRequests
 from gateway.models.spending.prices import Price
 from gateway.models.spending.spending import Charge, ModelRequest, Spending
-from gateway.models.spending.spending_log import Ledger, Payer, RequestReserved, Zones
+from gateway.models.spending.spending_log import Ledger, Payer, RequestReleased, RequestReserved, Zones
 from plugins.testing.contexts import ManualClock
 from sessions.events.messages import Usage
 from sessions.files.committer import Committer
@@ -277,8 +277,12 @@ async def test_what_a_gateway_that_is_gone_has_reserved_is_charged_at_the_next_r
             (1, 20, 20, 0)
         ]
         assert list(sums.sessions["ana"].values()) == [20]
+        others.gone = "three.1"
+        assert await sums_after(0) == ([90], [])
+        late.append(RequestReleased(request="three.1"))
+        assert await sums_after(0) == ([20], [])
     reserved = [line for line in ledger(tmp_path) if line["kind"] == "request_reserved"]
-    assert [line["gateway"] for line in reserved] == ["two.1", "three.1", *[_Others.id] * 3]
+    assert [line["gateway"] for line in reserved] == ["two.1", "three.1", *[_Others.id] * 5]
 
 
 async def test_the_end_of_a_month_between_a_request_and_its_charge_loses_nothing(tmp_path: Path) -> None:

@@ -20,7 +20,11 @@ from click.testing import CliRunner
 
 from gateway.auth.relay_tokens import RelayTokens
 from gateway.cli.main import cli
+from gateway.conversations.deletion.deletion_log import ErasureOrdered
+from gateway.conversations.deletion.deletions import Deletions
+from gateway.conversations.erasure.erasures import Erased, Erasures
 from gateway.conversations.routing import switchboard
+from gateway.conversations.routing.person_erasure import PersonErasures
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.support.errors import Busy
 from sessions.events.errors import StorageFailed
@@ -110,6 +114,46 @@ async def test_an_erasure_reaches_a_conversation_that_another_gateway_has(url: s
             assert answer.status == 200, await answer.text()
         assert not rows(url, "SELECT 1 FROM line WHERE position('canary'::bytea IN line) > 0")
         assert await client.chat("and now?") == "and now?"
+
+
+async def test_an_erasure_that_one_gateway_carries_out_is_not_begun_by_another(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = {"store.kind": "postgres", "store.url": url}
+    erase_entries, carrying_out, resume = Erasures.erase_entries, Deletions.carrying_out, PersonErasures.resume
+    carried_out, waiting, resumed, go_on = list[Erasures](), list[Deletions](), list[PersonErasures](), asyncio.Event()
+
+    async def slow(self: Erasures, order: ErasureOrdered) -> Erased:
+        carried_out.append(self)
+        await go_on.wait()
+        return await erase_entries(self, order)
+
+    def watched(self: Deletions, order: ErasureOrdered) -> contextlib.AbstractAsyncContextManager[None]:
+        waiting.append(self)
+        return carrying_out(self, order)
+
+    async def to_its_end(self: PersonErasures) -> None:
+        await resume(self)
+        resumed.append(self)
+
+    monkeypatch.setattr(Erasures, "erase_entries", slow)
+    monkeypatch.setattr(PersonErasures, "resume", to_its_end)
+    monkeypatch.setattr(Deletions, "carrying_out", watched)
+    async with gateway(tmp_path / "a", settings=shared) as one:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+
+        async def erase() -> int:
+            async with one.http.post(f"{one.url}/api/erasures", json={"person": "ana"}, headers=headers) as answer:
+                return answer.status
+
+        erasing = asyncio.create_task(erase())
+        await until(lambda: carried_out)
+        async with gateway(tmp_path / "b", settings=shared):
+            await until(lambda: len(set(waiting)) == 2)
+            go_on.set()
+            assert await erasing == 200
+            await until(lambda: len(resumed) == 2)
+    assert len(set(carried_out)) == 1
 
 
 async def test_any_gateway_takes_any_client_and_all_see_the_same_events(

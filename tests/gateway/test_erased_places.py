@@ -17,8 +17,9 @@ import pytest
 from gateway.auth.people_log import PEOPLE, PersonChanged, sha256_of
 from gateway.conversations.approvals.remembered_rules import RULES, ApprovalRuleSet
 from gateway.conversations.channels.pairings import LINKS, AddressLinked, AddressUnlinked
+from gateway.conversations.deletion.deletion_log import ErasureOrdered
 from gateway.conversations.erasure.erasure_plan import Chosen
-from gateway.conversations.erasure.erasures import order_of_person
+from gateway.conversations.erasure.erasures import Erased, Erasures, order_of_person
 from gateway.conversations.erasure.note_sections import workspaces_of
 from gateway.conversations.schedules.recurrence import Once
 from gateway.conversations.schedules.schedules import SCHEDULES, OccurrenceDue, OccurrenceHanded, ScheduleSet
@@ -47,6 +48,7 @@ from sessions.events.messages import Usage, UserMessage
 from sessions.files.journals import Journals
 from sessions.store.protocols import Lines
 from sessions.store.reading import StoredLog
+from tests.attacks.test_identity import ANA
 from tests.gateway.gateways import TOKEN, gateway
 from tests.gateway.test_erasures import exuvia
 from tests.servers.postgres_server import postgres_server
@@ -301,6 +303,31 @@ async def test_an_erasure_of_a_person_that_was_interrupted_is_finished_by_the_ne
         finished = f'"kind":"erasure_finished","erasure":"{order.erasure}"'.encode()
         await until(lambda: finished in home.deletions.read_bytes())
     check_person_is_gone(home)
+
+
+async def test_a_turn_that_begins_while_its_person_is_erased_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "script.jsonl"
+    script.write_text(json.dumps({"text": "It never comes.", "deltas": 3, "delay_ms": 3_600_000}))
+    settings = {"agent.model": "scripted:script", "providers.scripted.script": str(script), "people.ana.token": ANA}
+    erase_entries, calls = Erasures.erase_entries, itertools.count()
+    async with gateway(tmp_path / "home", settings=settings) as running:
+        ana = await running.connect(ANA)
+
+        async def meanwhile(self: Erasures, order: ErasureOrdered) -> Erased:
+            if next(calls) == 0:
+                await ana.send("the last words")
+                await ana.until_event("turn_started")
+            return await erase_entries(self, order)
+
+        monkeypatch.setattr(Erasures, "erase_entries", meanwhile)
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with running.http.post(f"{running.url}/api/erasures", json={"person": "ana"}, headers=headers) as response:
+            assert response.status == 200, await response.text()
+        assert running.journals() == {}
+    assert Home(tmp_path / "home").deletions.read_text().count("erasure_ordered") == 2
+    assert Home(tmp_path / "home").deletions.read_text().count("erasure_finished") == 2
 
 
 @pytest.fixture

@@ -506,10 +506,10 @@ async def test_a_message_is_erased_from_a_database_and_a_backup_of_it_has_the_sa
         assert (tmp_path / "restored" / log.relative_to(there.root)).read_bytes() == log.read_bytes()
 
 
-async def ask_to_erase(running: Gateway, key: str) -> int:
+async def ask_to_erase(running: Gateway, key: str) -> tuple[int, dict[str, Any]]:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with running.http.post(f"{running.url}/api/erasures", json={"session": key}, headers=headers) as response:
-        return response.status
+        return response.status, await response.json()
 
 
 async def test_a_conversation_of_several_sessions_is_erased_by_one_order(tmp_path: Path) -> None:
@@ -517,9 +517,11 @@ async def test_a_conversation_of_several_sessions_is_erased_by_one_order(tmp_pat
         client = await running.connect()
         await client.chat(canary("first"), session="two")
         await client.command("/new", session="two")
-        await client.chat(canary("second"), session="two")
+        await client.chat("\n".join(f"the line with the number {each}" for each in range(300)), session="two")
         sessions = set(running.journals())
-        assert await ask_to_erase(running, "two") == 200
+        status, receipt = await ask_to_erase(running, "two")
+        assert (status, receipt["sessions"]) == (200, 2)
+        assert "of the erased texts, where others quote them: only the 256 longest" in receipt["remains"][0]
         orders = [line for line in Home(tmp_path).deletions.read_text().splitlines() if "erasure_ordered" in line]
     (order,) = map(json.loads, orders)
     assert {each["session"] for each in order["sessions"]} == sessions
@@ -543,5 +545,5 @@ async def test_a_conversation_whose_erasure_fails_is_open_again(tmp_path: Path, 
         client = await running.connect()
         await client.chat("Hello.", session="two")
         monkeypatch.setattr(Erasures, "carry_out", fails)
-        assert await ask_to_erase(running, "two") == 503
+        assert (await ask_to_erase(running, "two"))[0] == 503
         assert switchboards[0]._chats["owner", "two"].is_open

@@ -4,8 +4,8 @@ repeated after an interruption at any moment."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -104,6 +104,7 @@ class Deletions:
         now: Callable[[], datetime],
     ) -> None:
         self._store = store
+        self._root = root
         self._catalog = catalog
         self._attachments = attachments
         self._knowledge = knowledge
@@ -184,6 +185,18 @@ class Deletions:
         except (SessionsError, OSError) as error:
             known = (f"The backups could not be told: {sentence_of(error)}",)
         return (*known, UNKNOWN_COPIES)
+
+    @asynccontextmanager
+    async def carrying_out(self, order: ErasureOrdered) -> AsyncIterator[None]:
+        """Keep the other gateways of a database from carrying out an erasure while the block runs. Raises StorageFailed if
+        one of them does so."""
+        async with self._root.exclusive(f"{DELETIONS.name}/{order.erasure}"):
+            yield
+
+    async def is_unfinished(self, order: ErasureOrdered) -> bool:
+        """Return True if a recorded erasure was not finished, here or by another gateway. Raises StorageFailed."""
+        async with self._log.writing() as writer:
+            return order.erasure in writer.state
 
     async def record(self, order: ErasureOrdered) -> None:
         """Record the order of an erasure durably. Raises StorageFailed."""

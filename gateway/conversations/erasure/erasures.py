@@ -263,7 +263,7 @@ class Erasures:
             notes=tuple(notes),
             facts=len(plan.facts.ids),
             attachments=removed,
-            remains=self._derived.remains,
+            remains=(*self._derived.remains, *_left_out(scrubber)),
             logs=tuple(changed),
         )
 
@@ -348,6 +348,15 @@ def _facts_in(
     return ErasedFacts(
         ids=frozenset[str]().union(*(each.ids for each in found)), texts=tuple(text for each in found for text in each.texts)
     )
+
+
+def _left_out(scrubber: TextScrubber) -> Iterator[str]:
+    """Yield a sentence about the texts that were not looked for elsewhere, if there are any."""
+    if scrubber.left_out:
+        yield (
+            f"{scrubber.left_out:,} of the erased texts, where others quote them: only the {len(scrubber.texts)} longest"
+            " texts and lines are looked for."
+        )
 
 
 def _row_of(logs: LogReader, row: SessionRow) -> SessionRow | None:

@@ -42,7 +42,10 @@ class TextScrubber:
 
     def __init__(self, texts: Iterable[str]) -> None:
         found = {part.strip() for text in texts for part in (text, *text.splitlines())}
-        self.texts = sorted((each for each in found if len(each) >= SHORTEST), key=len, reverse=True)[:MOST]
+        longest = sorted((each for each in found if len(each) >= SHORTEST), key=len, reverse=True)
+        self.texts = longest[:MOST]
+        self.left_out = len(longest) - len(self.texts)
+        """The number of texts that are not looked for, because there are too many."""
         self._forms = [form for text in self.texts for form in _forms(text)]
         self._bytes = [msgspec.json.encode(form)[1:-1] for form in self._forms]
         self._sample = _Sample(self._bytes) if len(self._bytes) > FEW else None

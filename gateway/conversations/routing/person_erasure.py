@@ -10,6 +10,7 @@ from gateway.conversations.deletion.deletion_log import ErasureOrdered
 from gateway.conversations.deletion.deletions import Deletions
 from gateway.conversations.erasure.erasures import Erased, Erasures, combined, order_of_person
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.support.errors import Conflict
 from sessions.events.errors import SessionsError
 from sessions.store.catalog import Catalog
 
@@ -60,7 +61,7 @@ class PersonErasures:
         return await asyncio.shield(task)
 
     async def _erase(self, order: ErasureOrdered) -> Erased:
-        async with self._lock:
+        async with self._lock, self._deletions.carrying_out(order):
             await self._deletions.record(order)
             return await self._carry_out(order)
 
@@ -74,7 +75,9 @@ class PersonErasures:
 
     async def _resume(self, order: ErasureOrdered) -> None:
         try:
-            await self._carry_out(order)
+            async with self._deletions.carrying_out(order):
+                if await self._deletions.is_unfinished(order):
+                    await self._carry_out(order)
         except Exception as error:  # the next start tries again
             self._deletions.not_finished(order, error)
 
@@ -84,8 +87,38 @@ class PersonErasures:
         await self.forget_browsers(order.person)
         for _ in range(ROUNDS):
             for key in sorted({row.key for row in await self._catalog.every(order.person)}):
-                receipts.append(await self._switchboard.erase_conversation(order.person, key, by=order.by))
+                receipts.append(await self._erase_conversation(order, key))
         receipts.append(await self._erasures.erase_entries(order))
         await self._deletions.erasure_finished(order)
         remains = [sentence for receipt in receipts for sentence in receipt.remains]
         return combined(receipts, [*remains, *await self._deletions.in_copies()])
+
+    async def _erase_conversation(self, order: ErasureOrdered, key: str) -> Erased:
+        """Erase a conversation. A turn that began after the order was checked, or that a start has resumed, is stopped."""
+        while True:
+            try:
+                return await self._switchboard.erase_conversation(order.person, key, by=order.by)
+            except Conflict:
+                for each in {row.key for row in await self._catalog.every(order.person)}:
+                    await self._stop(order.person, each)
+
+    async def _stop(self, person: str, key: str) -> None:
+        """Stop the turns of a conversation, and wait until none runs and no message waits in it."""
+        if (chat := await self._switchboard.chat(person, key, create=False)) is None:
+            return
+        changed = asyncio.Event()
+        chat.watch(changed.set)
+        try:
+            while not self._is_idle(person, key):
+                chat.stop_turns()
+                await changed.wait()
+                changed.clear()
+        finally:
+            chat.unwatch(changed.set)
+
+    def _is_idle(self, person: str, key: str) -> bool:
+        try:
+            self._switchboard.require_idle(person, key)
+        except Conflict:
+            return False
+        return True

@@ -440,7 +440,9 @@ class Switchboard:
 
     async def _finish_erasure(self, order: ErasureOrdered) -> None:
         try:
-            await self._carry_out(order, recorded=True)
+            async with self._deletions.carrying_out(order):
+                if await self._deletions.is_unfinished(order):
+                    await self._carry_out(order, recorded=True)
         except Exception as error:  # the next start tries again
             self._deletions.not_finished(order, error)
 
@@ -462,7 +464,8 @@ class Switchboard:
 
     async def _erase(self, person: str, chosen: Mapping[str, Chosen], by: str) -> Erased:
         order = await self._erasures.order(person, chosen, by)
-        return await self._carry_out(order, recorded=False)
+        async with self._deletions.carrying_out(order):
+            return await self._carry_out(order, recorded=False)
 
     async def _carry_out(self, order: ErasureOrdered, *, recorded: bool) -> Erased:
         """Carry out an order while the conversations that it reaches are held; record it first."""
@@ -495,7 +498,7 @@ class Switchboard:
         chosen = {row.session: Chosen(upto=row.head) for row in rows}  # one order: a crash leaves none of them out
         erased = await asyncio.shield(self._spawn(self._erase(person, chosen, by)))
         deleted = await self.delete(person, key, by=by, facts=True)
-        return msgspec.structs.replace(erased, remains=deleted.remains)
+        return msgspec.structs.replace(erased, remains=tuple(dict.fromkeys((*erased.remains, *deleted.remains))))
 
     async def _names_of(self, order: ErasureOrdered, plan: ErasurePlan) -> set[Name]:
         sessions = {*plan.changing, *(each.session for each in order.sessions)}
@@ -514,9 +517,9 @@ class Switchboard:
                 if (chat := self._chats.get(name)) is not None:
                     self._require_idle(chat)
                     chat.hold()
-                    for conversation in chat.conversations:
-                        await self._runner.stop(conversation.session)
                 try:
+                    for conversation in chat.conversations if chat is not None else ():
+                        await self._runner.stop(conversation.session)
                     yield
                 finally:
                     if chat is not None:

@@ -241,19 +241,24 @@ class Sums:
             case RequestCharged():
                 self._settle(event, at)
             case RequestReleased():
+                self._withdraw(event.request)
                 self._release(event.request)
             case BudgetWarned():
                 self.warned.add((event.currency, event.scope, event.period))
 
     def _settle(self, event: RequestCharged, at: str) -> None:
         """Add a charge. It replaces that of a gateway which took the one that sent the request for dead."""
-        if (before := self.in_full.pop(event.request, None)) is not None:
-            self._charge(*before, sign=-1)
+        self._withdraw(event.request)
         left = self.open.get(event.request)
         if left is not None and event == left[0].charged():
             self.in_full[event.request] = event, at
         self._release(event.request)
         self._charge(event, at)
+
+    def _withdraw(self, request: str) -> None:
+        """Subtract the charge in full for a request of which the gateway that sent it now says what became of it."""
+        if (before := self.in_full.pop(request, None)) is not None:
+            self._charge(*before, sign=-1)
 
     def _release(self, request: str) -> None:
         if request not in self.open:
