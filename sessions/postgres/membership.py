@@ -30,7 +30,8 @@ DEAD_SECONDS = 2.5
 """Seconds of contact through which an unchanged beat must be watched before its gateway is declared dead."""
 
 GRACE_SECONDS = 5.0
-"""Additional seconds after this process had lost the contact itself: the others may need longer to find a new primary."""
+"""Additional seconds after this process had lost the contact itself: the others may need longer to find a new primary. They
+are no more than those without contact, which may have been a single statement that took long."""
 
 CONTACT_SECONDS = 1.5
 """Seconds without a beat of our own after which the contact counts as interrupted."""
@@ -100,6 +101,12 @@ class Membership:
         """Called when this incarnation was declared dead, to drop its claims; the next one begins afterwards."""
         self.unowned = asyncio.Event()
         """Set while there is unfinished work without an owner."""
+        self.doubtful = False
+        """True if the database may have claims of this gateway that it does not know of, because an answer was lost."""
+        self.regained = 0
+        """How often the contact with the database was lost and came back."""
+        self._back = asyncio.Event()
+        """Set when it has come back, for those who wait."""
         self._database = database
         self._version, self._config_digest = version, config_digest
         self._url, self._draining = "", False
@@ -159,6 +166,12 @@ class Membership:
     async def until_gone(self, gateway: str) -> None:
         """Return once another gateway is dead or has left."""
         await asyncio.shield(self._gone.setdefault(gateway, self._loop.create_future()))
+
+    async def until_regained(self, before: int) -> None:
+        """Return once the contact with the database has come back more often than `before`."""
+        while self.regained <= before:
+            self._back.clear()
+            await self._back.wait()
 
     def is_gone(self, gateway: str) -> bool:
         """Return True if another gateway is dead or has left; see `Cluster.is_gone`. What a former incarnation of this
@@ -230,7 +243,9 @@ class Membership:
         and without if only this process stood still."""
         if self._had_failed:
             log.warning("database_contact_regained", seconds=round(now - self._contact, 2))
-            self._had_failed, self._grace_until = False, now + DEAD_SECONDS + GRACE_SECONDS
+            self._had_failed = False
+            self._grace_until = now + DEAD_SECONDS + min(GRACE_SECONDS, now - self._contact)
+            self._loop.call_soon_threadsafe(self._note_regained)
         if now - self._contact > CONTACT_SECONDS:
             self._watched.clear()
         self._contact = now
@@ -296,8 +311,12 @@ class Membership:
         self._others = others
         for gateway in self._gone.keys() - others:
             self._gone.pop(gateway).set_result(None)
-        if unowned:
+        if unowned or self.doubtful:
             self.unowned.set()
+
+    def _note_regained(self) -> None:
+        self.regained += 1
+        self._back.set()
 
 
 def gateway_rows(database: Database) -> list[GatewayRow]:

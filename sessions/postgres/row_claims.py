@@ -6,13 +6,14 @@ A claim is released by its holder, or ends with it: `membership` frees the claim
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 
 import structlog
 
 from sessions.events.errors import StorageFailed
 from sessions.postgres.connections import Database
-from sessions.postgres.membership import FENCE, Membership
+from sessions.postgres.membership import CONTACT_SECONDS, FENCE, Membership
 from sessions.store.catalog import Claim, Elsewhere, Name
 
 AT_ONCE = 4
@@ -41,6 +42,8 @@ _UNCLAIMED = """
     )
 """
 """Conversations with unfinished work that no gateway ever claimed: those of a database that had no claims, or was copied."""
+
+_OURS = "SELECT person, key FROM chat WHERE holder = %s"
 
 _RELEASE = f"""
     UPDATE chat SET holder = {FENCE}, unsettled = %(unsettled)s
@@ -79,7 +82,8 @@ class RowClaims:
             return adopted
         if not (gateway := self._membership.id):
             raise _dead()
-        granted = await asyncio.to_thread(self._claim, name, gateway)
+        with self._doubting():
+            granted = await asyncio.to_thread(self._claim, name, gateway)
         if isinstance(granted, Claim):
             if gateway != self._membership.id:
                 raise _dead()
@@ -91,13 +95,17 @@ class RowClaims:
         return self._held.get(claim.name) == claim
 
     async def release(self, claim: Claim, *, settled: bool, to: str = "") -> None:
-        """Give a claim up; see `Claims.release`. If the database does not answer, this gateway keeps it, and may claim it
-        again."""
+        """Give a claim up; see `Claims.release`. If the database does not answer, this gateway keeps it, and `unowned`
+        yields it as soon as the database answers again."""
         if not self.holds(claim):
             return
         del self._held[claim.name]
+        if self._membership.silent_seconds > CONTACT_SECONDS:  # each attempt would take seconds
+            self._membership.doubtful = True
+            return
         try:
-            await asyncio.to_thread(self._release, claim, settled=settled, to=to)
+            with self._doubting():
+                await asyncio.to_thread(self._release, claim, settled=settled, to=to)
         except StorageFailed as error:
             log.warning("claim_not_released", key=claim.name[1], reason=str(error))
 
@@ -108,13 +116,17 @@ class RowClaims:
     async def unowned(self) -> AsyncIterator[Name]:
         """Adopt conversations with unfinished work; see `Claims.unowned`."""
         self._membership.unowned.clear()
+        if self._membership.doubtful:
+            for name in await self._unknown():
+                yield name
         if self._is_first:
             for name in await asyncio.to_thread(self._unclaimed):
                 yield name
             self._is_first = False
         while not self._membership.draining:
             gateway = self._membership.id
-            found = await asyncio.to_thread(self._adopt, gateway)
+            with self._doubting():
+                found = await asyncio.to_thread(self._adopt, gateway)
             if gateway != self._membership.id:
                 return
             self._adopted |= {claim.name: claim for claim in found}
@@ -127,6 +139,31 @@ class RowClaims:
     async def until_unowned(self) -> None:
         """Return when there may be unfinished work without an owner; see `Claims.until_unowned`."""
         await self._membership.unowned.wait()
+
+    async def until_regained(self, before: int) -> None:
+        """Return once lost contact has come back; see `Claims.until_regained`."""
+        await self._membership.until_regained(before)
+
+    @property
+    def regained(self) -> int:
+        """How often lost contact has come back; see `Claims.regained`."""
+        return self._membership.regained
+
+    @contextmanager
+    def _doubting(self) -> Iterator[None]:
+        """Note that a statement may have been committed although the block fails."""
+        try:
+            yield
+        except StorageFailed:
+            self._membership.doubtful = True
+            raise
+
+    async def _unknown(self) -> list[Name]:
+        """Return the conversations of this gateway according to the database that it does not know to have."""
+        self._membership.doubtful = False
+        with self._doubting():
+            ours = await asyncio.to_thread(self._ours, self._membership.id)
+        return [name for name in ours if name not in self._held and name not in self._adopted]
 
     def _drop(self) -> None:
         held, self._held = self._held, {}
@@ -158,6 +195,10 @@ class RowClaims:
         }
         with self._database.connection() as connection:
             connection.execute(_RELEASE, given)
+
+    def _ours(self, gateway: str) -> list[Name]:
+        with self._database.connection() as connection:
+            return connection.execute(_OURS, (gateway,)).fetchall()
 
     def _unclaimed(self) -> list[Name]:
         with self._database.connection() as connection:

@@ -249,11 +249,21 @@ class Claims(Protocol):
         """Return when there may be keys with unfinished work and no owner."""
         ...
 
+    @property
+    def regained(self) -> int:
+        """How often contact with the store was lost and has come back."""
+        ...
+
+    async def until_regained(self, before: int) -> None:
+        """Return once `regained` is more than `before`: what has failed may be tried again."""
+        ...
+
 
 class SoleClaims:
     """The `Claims` of the only gateway of a home: always granted, and never lost."""
 
     shared = False
+    regained = 0
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -280,4 +290,8 @@ class SoleClaims:
 
     async def until_unowned(self) -> None:
         """Wait for ever: nobody else leaves anything; see `Claims.until_unowned`."""
+        await asyncio.get_running_loop().create_future()
+
+    async def until_regained(self, before: int) -> None:
+        """Wait for ever: the contact is never lost; see `Claims.until_regained`."""
         await asyncio.get_running_loop().create_future()

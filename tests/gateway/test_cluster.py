@@ -8,9 +8,11 @@ import json
 import re
 import signal
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -26,7 +28,7 @@ from gateway.conversations.erasure.erasures import Erased, Erasures
 from gateway.conversations.routing import switchboard
 from gateway.conversations.routing.person_erasure import PersonErasures
 from gateway.conversations.routing.switchboard import Switchboard
-from gateway.support.errors import Busy
+from gateway.support.errors import Busy, OwnedElsewhere
 from sessions.events.errors import StorageFailed
 from sessions.store.catalog import Name
 from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process, install_tool
@@ -443,7 +445,7 @@ async def test_the_conversations_of_a_gateway_that_is_gone_are_opened_several_at
     all_open, opened = asyncio.Barrier(switchboard.OPENED_AT_ONCE), list[str]()
 
     class Adopted:
-        shared = True
+        shared, regained = True, 0
 
         async def unowned(self) -> AsyncIterator[Name]:
             for number in range(2 * switchboard.OPENED_AT_ONCE):
@@ -453,6 +455,7 @@ async def test_the_conversations_of_a_gateway_that_is_gone_are_opened_several_at
     async def chat(person: str, key: str, *, create: bool) -> None:
         await all_open.wait()
         opened.append(key)
+        raise OwnedElsewhere("", "")
 
     async with gateway(tmp_path):
         (board,) = switchboards
@@ -463,6 +466,47 @@ async def test_the_conversations_of_a_gateway_that_is_gone_are_opened_several_at
                 await board.resume_all()
         assert set(opened) == {f"key-{number}" for number in range(2 * switchboard.OPENED_AT_ONCE)}
         monkeypatch.undo()
+
+
+async def test_what_could_not_be_opened_is_tried_again_as_soon_as_the_database_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
+) -> None:
+    monkeypatch.setattr(switchboard, "REOPEN_SECONDS", (600.0,))
+    back, tried = asyncio.Event(), list[tuple[Any, ...]]()
+
+    class Reachable:
+        shared, regained = True, 0
+
+        async def until_regained(self, before: int) -> None:
+            await back.wait()
+
+    async def attempt(*name: Any, **_: Any) -> None:
+        tried.append(name)
+        if tried.count(name) == 1:
+            raise StorageFailed("The database is away.")
+        raise OwnedElsewhere("", "")
+
+    async with gateway(tmp_path):
+        (board,) = switchboards
+        with monkeypatch.context() as patched:
+            patched.setattr(board, "_claims", Reachable())
+            patched.setattr(board, "chat", attempt)
+            patched.setattr(board, "_restore", attempt)
+            await board._resume(("owner", "adopted"))
+            failed: Any = SimpleNamespace(name=("owner", "failed"), key="failed", failures=3)
+            board._spawn(board._reopen(failed))
+            assert tried == [("owner", "adopted")]
+            back.set()
+            await until(lambda: len(tried) == 4)
+        assert Counter(tried) == {("owner", "adopted"): 2, (("owner", "failed"),): 2}
+        assert failed.failures == 5
+
+
+async def test_a_claim_without_a_session_is_given_up_after_its_adoption(url: str, tmp_path: Path) -> None:
+    """Its owner was killed before a session began."""
+    async with gateway(tmp_path, settings={"store.kind": "postgres", "store.url": url}):
+        rows(url, "INSERT INTO chat (person, key, unsettled) VALUES ('owner', 'never', true) RETURNING 1")
+        await until(lambda: rows(url, "SELECT holder, unsettled, epoch > 0 FROM chat") == [(None, False, True)])
 
 
 async def test_a_gateway_without_contact_with_the_database_is_not_ready(

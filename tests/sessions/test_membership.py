@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partialmethod
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -226,6 +229,75 @@ async def test_an_outage_of_the_database_kills_nobody(url: str, tmp_path: Path, 
         await until(lambda: int(str(outside(url, "SELECT sum(beat) FROM gateway")[0][0])) > int(str(beats)) + 20)
         assert one.claims.holds(claim)
         assert outside(url, "SELECT count(*) FROM gateway WHERE dead") == [(0,)]
+
+
+async def test_no_claim_is_forgotten_whose_release_or_adoption_was_not_answered(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(self: RowClaims, *given: Any, plain: Callable[..., Any], **named: Any) -> None:
+        plain(self, *given, **named)
+        raise StorageFailed("The answer was lost.")
+
+    def unreachable(_: Database) -> None:
+        raise StorageFailed("The database is away.")
+
+    async with member(url, tmp_path) as one:
+        claims = one.claims
+        with monkeypatch.context() as away:
+            claim = await one.claim()
+            away.setattr(Database, "connection", unreachable)
+            await claims.release(claim, settled=True)
+        await asyncio.wait_for(claims.until_unowned(), DEADLINE)
+        assert await _adopted(one) == [MAIN]
+        assert [name async for name in claims.unowned()] == [], "now it is known"
+
+        await claims.release(await one.claim(), settled=False)
+        with monkeypatch.context() as unanswered:
+            unanswered.setattr(RowClaims, "_adopt", partialmethod(lost, plain=RowClaims._adopt))
+            with pytest.raises(StorageFailed, match="The answer was lost"):
+                await _adopted(one)
+        assert outside(url, "SELECT holder FROM chat") == [(one.membership.id,)]
+        await asyncio.wait_for(claims.until_unowned(), DEADLINE)
+        assert await _adopted(one) == [MAIN]
+
+        claim = await one.claim()
+        with monkeypatch.context() as silent:
+            silent.setattr("sessions.postgres.row_claims.CONTACT_SECONDS", -1.0)
+            silent.setattr(Database, "connection", unreachable)  # which would take seconds
+            await claims.release(claim, settled=True)
+        await asyncio.wait_for(claims.until_unowned(), DEADLINE)
+        assert await _adopted(one) == [MAIN]
+
+
+async def test_who_waits_for_the_database_goes_on_once_it_has_contact_again(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(_: Membership) -> None:
+        raise StorageFailed("The database is away.")
+
+    async with member(url, tmp_path) as one:
+        waiting = asyncio.create_task(one.claims.until_regained(one.claims.regained))
+        with monkeypatch.context() as away:
+            away.setattr(Membership, "_connect", unreachable)
+            ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            outside(url, f"{ended} AND datname = current_database()")
+            await until(lambda: one.membership.silent_seconds > 1)
+            assert not waiting.done()
+        await asyncio.wait_for(waiting, DEADLINE)
+        assert one.claims.regained == 1
+
+
+@pytest.mark.parametrize(("away", "grace"), [(1.75, 1.75), (60.0, 5.0)])
+def test_the_patience_after_an_outage_is_that_of_the_outage(
+    away: float, grace: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement that took long must not hold the others' conversations up for as long as a failover may take."""
+    monkeypatch.setattr(membership, "GRACE_SECONDS", 5.0)
+    one = Membership(Database("postgresql://nowhere/exuvia"))
+    one._loop = cast(Any, SimpleNamespace(call_soon_threadsafe=lambda *_: None))
+    one._had_failed, one._contact = True, 1000.0
+    one._note_contact(1000.0 + away)
+    assert one._grace_until == 1000.0 + away + membership.DEAD_SECONDS + grace
 
 
 async def test_a_gateway_that_leaves_frees_its_claims_at_once(url: str, tmp_path: Path) -> None:

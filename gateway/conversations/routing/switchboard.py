@@ -283,16 +283,32 @@ class Switchboard:
         if failure is not None:
             raise failure
 
-    async def _resume(self, name: Name) -> None:
+    async def _resume(self, name: Name, failures: int = 0) -> None:
+        regained = self._claims.regained
         try:
-            chat = await self.chat(*name, create=False)
+            if (chat := await self.chat(*name, create=False)) is None:
+                async with self._lock(name), self._claimed(name):
+                    return  # its owner was gone before a session of it began
         except OwnedElsewhere:
             return
         except SessionsError as error:
             log.error("session_not_opened", key=name[1], reason=str(error))
+            if self._claims.shared and isinstance(error, StorageFailed):
+                self._spawn(self._resume_later(name, failures, regained))
         else:
             # If the catalog was lost, these are all sessions: unload the idle ones.
             await self._unload_if_idle(name, chat)
+
+    async def _resume_later(self, name: Name, failures: int, regained: int) -> None:
+        await self._pause(failures, regained)
+        await self._resume(name, failures + 1)
+
+    async def _pause(self, failures: int, regained: int) -> None:
+        """Wait until something may be tried again that has failed so often; contact that was lost ends the pause when it
+        comes back. `regained` is how often it had come back before the last attempt."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REOPEN_SECONDS[min(failures, len(REOPEN_SECONDS) - 1)]):
+                await self._claims.until_regained(regained)
 
     async def sessions(self, person: str) -> list[SessionRow]:
         """Return a person's keys, each with its current session up to its last durable event."""
@@ -730,18 +746,19 @@ class Switchboard:
         elif conversation.retired and conversation.recorder.transcript.cycle.owed:
             self._unfinished.add(chat.name)
 
-    async def _reopen(self, chat: Chat) -> None:
-        """Open a failed chat again after a pause, so that accepted messages are answered without waiting for a new one."""
-        pause = REOPEN_SECONDS[min(chat.failures, len(REOPEN_SECONDS) - 1)]
-        chat.failures += 1
-        await asyncio.sleep(pause)
+    async def _reopen(self, chat: Chat, regained: int | None = None) -> None:
+        """Open a failed chat again after a pause, so that accepted messages are answered without waiting for a new one. For
+        `regained` see `_pause`."""
+        failures, chat.failures = chat.failures, chat.failures + 1
+        await self._pause(failures, self._claims.regained if regained is None else regained)
+        regained = self._claims.regained
         try:
             await self._restore(chat.name)
         except OwnedElsewhere:
             return
         except SessionsError as error:
             log.error("session_not_opened", key=chat.key, reason=str(error))
-            self._spawn(self._reopen(chat))
+            self._spawn(self._reopen(chat, regained))
 
     async def _sweep(self) -> None:
         while True:
