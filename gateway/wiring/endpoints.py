@@ -275,6 +275,7 @@ def console_endpoints(
         Endpoint("GET", "/api/files", _later(lambda: of.composer.files)),
         Endpoint("GET", "/api/memory", _of_agent(of.memory, lambda memory: memory.search)),
         Endpoint("GET", "/api/memory/forms", _of_agent(of.memory, lambda memory: memory.forms)),
+        Endpoint("GET", "/api/memory/file", _of_agent(of.memory, lambda memory: memory.file)),
         Endpoint("GET", "/api/notes", _of_agent(of.memory, lambda memory: memory.notes)),
         Endpoint("GET", NOTE, _of_agent(of.memory, lambda memory: memory.note)),
         Endpoint("PUT", NOTE, _of_agent(of.memory, lambda memory: memory.write)),

@@ -22,7 +22,7 @@ from plugins.api.plugin_services import IndexUnusable, Purpose
 from plugins.memory.index.embedder import Embedder, reason_of
 from plugins.memory.index.indexer import Indexer, IndexRebuilt, IndexState, identity_of, import_search_modules
 from plugins.memory.search.diagnostics import nothing_found, outdated, remarks_on, without_vectors
-from plugins.memory.sources.notes import Notes
+from plugins.memory.sources.notes import LARGEST, ExtraNotes, Notes
 from plugins.memory.sources.watcher import Watcher
 from plugins.support.errors import ProviderError
 
@@ -280,6 +280,13 @@ class Memory:
             if text is not None:
                 return text
         return None
+
+    async def added_text(self, path: str, scope: Scope) -> str:
+        """Return the text of a file of `extra_paths`, "" for others."""
+        for source in self._enabled_sources():
+            if source.name == ExtraNotes.name:
+                return await asyncio.to_thread(source.excerpt, path, 1, LARGEST, scope) or ""
+        return ""
 
     def may_contain(self, sources: Collection[str]) -> bool:
         """Return False if these sources are certainly empty."""

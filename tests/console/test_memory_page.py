@@ -9,11 +9,27 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Route, expect
 
+from sessions.events.events import (
+    CallRef,
+    Event,
+    MemoryRecalled,
+    MessageReceived,
+    ModelReplied,
+    RecalledHit,
+    RequestedCall,
+    SessionOpened,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+)
 from tests.console.accessible import faults
 from tests.console.asked import ask
 from tests.console.browser import NARROW, visiting
 from tests.console.test_memory_endpoints import BOB, MEMORY, PORT, TEA, home, remembering
 from tests.console.test_sidebar import HIGHLIGHTED
+from tests.console.test_transcripts import SESSION, write
+from tests.gateway.gateways import gateway
 from tests.waiting import deadline
 
 __all__ = ["home"]
@@ -101,6 +117,74 @@ async def test_a_citation_in_an_answer_links_to_its_note(home: Path, browser: Br
         await expect(page.locator("mark")).to_be_in_viewport()
         await page.goto(f"{visit.url}#/memory/sessions%2Fnobody-knows-it.jsonl/1/1")
         await expect(page.locator("main")).to_contain_text("There is no such session.")
+
+
+SENCHA = "sencha.md#L3-L3"
+
+
+def found_twice(home: Path, handbook: Path) -> list[tuple[int | None, Event]]:
+    """The events of a turn for which a note was recalled, and in which the model found an added file."""
+    place = f"{handbook}/{SENCHA}"
+    hit = {"citation": place, "score": 0.5, "headings": ["Tea"], "text": "Boiling water spoils <b>sencha</b>."}
+    called = RequestedCall(id="c", tool="memory_search", arguments='{"query": "does boiled water spoil it"}')
+    recalled = RecalledHit(path="MEMORY.md", lines=(3, 3), digest="d", text="The kettle is blue", score=0.5)
+    said = MessageReceived(
+        id="1",
+        client="x",
+        sender="owner",
+        channel="websocket",
+        chat="private",
+        text="Which kettles are blue?",
+        attachments=(),
+    )
+    output = json.dumps({"results": [hit], "remarks": ["The index is behind."]})
+    return [
+        (None, SessionOpened(format=1, session=SESSION, key="main", person="owner")),
+        (None, said),
+        (1, TurnStarted(takes=(2,), provider="scripted", model="echo", window=None, reserve=0)),
+        (1, MemoryRecalled(query="Which kettles are blue?", hits=(recalled,), mark="0a1b2c3d", millis=3)),
+        (1, ModelReplied(reply=1, model="echo", text="I’ll look.", calls=(called,), stop="calls", usage=None)),
+        (1, ToolCalled(call=CallRef(of=5, index=0), repeatable=True)),
+        (1, ToolReturned(call=CallRef(of=5, index=0), outcome="returned", output=output, millis=9)),
+        (1, ModelReplied(reply=2, model="echo", text="The blue one.", calls=(), stop="end", usage=None)),
+        (1, TurnEnded(outcome="replied", millis=9)),
+    ]
+
+
+async def test_what_was_recalled_and_found_is_marked_and_opens_its_place_also_in_an_added_file(
+    home: Path, tmp_path: Path, browser: Browser
+) -> None:
+    handbook = tmp_path / "handbook"
+    handbook.mkdir()
+    (handbook / "sencha.md").write_text("# Tea\n\nBoiling water spoils <b>sencha</b>.\n")
+    write(home, found_twice(home, handbook))
+    settings = {"memory.embedding.provider": "none", "memory.extra_paths": [str(handbook)]}
+    async with gateway(home, settings=settings) as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        page = visit.page
+        recalled = page.locator(".aside").filter(has_text="Recalled 1 passage")
+        await recalled.locator("summary").click()
+        await expect(recalled.locator("mark")).to_have_text(["kettle", "blue"])
+        call = page.locator(".call").filter(has_text="memory_search")
+        await call.locator("summary").click()
+        await expect(call.locator("pre.long")).to_have_text("Boiling water spoils <b>sencha</b>.")
+        await expect(call).to_contain_text("The index is behind.")
+        await expect(call.locator("mark")).to_have_text(["Boiling", "water", "spoils"])
+        assert await faults(page) == []
+        await call.get_by_role("link", name=SENCHA).click()
+        await expect(page.locator(".cited")).to_contain_text("Boiling water spoils")
+        await expect(page.locator("mark")).to_have_text(["Boiling", "water", "spoils"])
+        await expect(page.locator(".note-page header")).to_contain_text("added to the memory by the operator")
+        await expect(page.get_by_role("button", name="Edit", exact=True)).to_have_count(0)
+        await page.goto(f"{visit.url}#/memory")
+        await page.get_by_label("Search notes and conversations").fill("water for sencha")
+        await page.locator(".hit").first.get_by_role("link", name=SENCHA).click()
+        await expect(page.locator(".cited mark")).to_have_text(["water", "sencha"])
+        elsewhere = await ask(running, "/api/memory/file", params={"path": str(home / "config.toml")})
+        assert (elsewhere.status, elsewhere.json["code"]) == (404, "not_found")
+        assert [
+            error for error in visit.errors if "404" not in error
+        ] == []  # which a browser says where there is no such note
 
 
 async def test_a_note_that_changes_while_it_is_edited_is_shown_and_not_overwritten(

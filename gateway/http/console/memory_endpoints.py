@@ -3,6 +3,7 @@
 
 GET    /api/memory?q=…               hits, with the parts of each score
 GET    /api/memory/forms?at=…&q=…    the forms in which the words of a query occur at a citation
+GET    /api/memory/file?path=…       a file of `memory.extra_paths`
 GET    /api/notes                    the notes that this person may read, and the state of the index
 GET    /api/notes/{path}             one note, with the digest of its content as its ETag
 PUT    /api/notes/{path}             its new text; `If-Match` has the digest that it replaces, `If-None-Match: *` creates it
@@ -130,6 +131,14 @@ class MemoryEndpoints:
         path, first, last = cited
         text = await self._memory.excerpt(path, first, max(1, last - first + 1), self._scope(admission.person.id)) or ""
         return answer(200, {"words": await asyncio.to_thread(_forms, text, query)})
+
+    async def file(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return a file of `memory.extra_paths` like a note that nobody may edit."""
+        path = request.query.get("path", "")
+        text = await self._memory.added_text(path, self._scope(admission.person.id))
+        if not text:
+            return refusal(404, "not_found", "There is no such file in memory.extra_paths.")
+        return answer(200, Note(path=path, text=text, digest="", editable=False))
 
     # --- notes --------------------------------------------------------------------------------------------------------
 

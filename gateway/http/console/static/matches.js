@@ -58,6 +58,16 @@ export function highlight(elements, query) {
   CSS.highlights.set(NAME, new Highlight(...ranges));
 }
 
+/** Return the forms in which the words of a query occur at a citation, `otherwise` where nobody can tell. */
+export async function formsAt(api, citation, query, { agent = "", otherwise = query } = {}) {
+  if (!query) return "";
+  try {
+    return (await api.get(`/api/memory/forms?${new URLSearchParams({ at: citation, q: query, ...(agent && { agent }) })}`)).words.join(" ");
+  } catch {
+    return otherwise;
+  }
+}
+
 export function clearHighlights() {
   globalThis.CSS?.highlights?.delete(NAME);
 }

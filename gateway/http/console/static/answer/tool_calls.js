@@ -5,6 +5,7 @@ import { count, duration } from "../format.js";
 import { icon } from "../icons.js";
 import { t, tn } from "../language.js";
 import { LongText } from "../long_text.js";
+import { drawPassages, passagesOf } from "./passages.js";
 
 const MAIN = ["command", "path", "url", "query", "code"]; // gateway/support/sentences.py has the same list
 const GIVEN = 200; // characters of the arguments on the line of a call
@@ -16,7 +17,10 @@ const OUTCOMES = { failed: t("failed"), refused: t("refused"), unknown: t("outco
 /** One call. `call` is that of a transcript: `tool, arguments, state`; once it runs `since` (milliseconds) and `live` (the
  * output so far); once it has returned `output, cutFrom, whole, millis, exitCode, diff, attachments`. */
 export class ToolCall {
-  constructor(call) {
+  /** `acts` and `entry` are those of the timeline. */
+  constructor(call, acts = {}, entry = {}) {
+    this.acts = acts;
+    this.entry = entry;
     this.mark = h("span", { class: "mark" }, icon("tool"));
     this.outcome = h("span", { class: "outcome" });
     this.took = h("span", { class: "took" });
@@ -94,7 +98,9 @@ export class ToolCall {
       drawDiff(this.inside, diff);
     }
     this.label(cutFrom ? t("Result (the head and tail of {count} bytes)", { count: count(cutFrom) }) : t("Result"));
-    new LongText(this.inside).show(withoutEscapes(output) || t("(nothing)"));
+    const passages = passagesOf(this.call);
+    if (passages) this.inside.append(...drawPassages(passages, parsed(this.call.arguments)?.query, this.acts, this.entry).flat());
+    else new LongText(this.inside).show(withoutEscapes(output) || t("(nothing)"));
     if (whole) this.inside.append(h("a", { class: "file", href: `/attachments/${whole}`, download: `${readable(tool)}.txt` }, icon("attach"), t("The whole result")));
   }
 

@@ -13,7 +13,7 @@ import { Settings } from "../composer/settings.js";
 import { Conversation, Unsent } from "./conversation.js";
 import { h, placeOf } from "../elements.js";
 import { icon } from "../icons.js";
-import { clearHighlights, highlight } from "../matches.js";
+import { clearHighlights, formsAt, highlight } from "../matches.js";
 import { question } from "../answer/question.js";
 import { Timeline } from "./timeline.js";
 import { spoken } from "../answer/tool_calls.js";
@@ -216,6 +216,10 @@ function actsOf(app, conversation, composer) {
     }),
     api: app.api,
     cites: (entry) => (text) => placeOf(text, { query: entry.query, of: app.socket.welcome?.agents ? `session:${entry.session}` : "" }),
+    words: async ({ session }, citations, query) => {
+      const agent = app.socket.welcome?.agents ? (await app.api.get(`/api/sessions/${session}`)).agent : "";
+      return Promise.all(citations.map((citation) => placeOf(citation) && formsAt(app.api, citation, query, { agent, otherwise: "" })));
+    },
     hrefOf: (key) => `#/chat/${encodeURIComponent(key)}`,
     goOn: forked(async () => {
       conversation.send(t("Continue exactly where you stopped."));

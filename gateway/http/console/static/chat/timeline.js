@@ -8,6 +8,7 @@ import { brief, count, duration, exactly, when } from "../format.js";
 import { t } from "../language.js";
 import { costOfAll, money, prices } from "../money.js";
 import { Reasoning } from "./reasoning.js";
+import { markPassages } from "../answer/passages.js";
 import { ToolCall } from "../answer/tool_calls.js";
 import { QuestionCard } from "../answer/question.js";
 import { stampOf } from "./transcript.js";
@@ -346,7 +347,7 @@ class Assistant extends Entry {
   drawCalls(calls) {
     calls.forEach((call, at) => {
       if (this.drawnCalls[at]) this.drawnCalls[at].update(call);
-      else this.calls.append((this.drawnCalls[at] = new ToolCall(call)).element);
+      else this.calls.append((this.drawnCalls[at] = new ToolCall(call, this.acts, this.entry)).element);
     });
   }
 
@@ -421,7 +422,11 @@ class Aside extends Entry {
       return;
     }
     const inside = h("div", { class: "prose" });
-    const details = h("details", { on: { toggle: () => details.open && new Markdown(inside, acts.cites?.(entry)).show(entry.detail) } },
+    const unfold = () => {
+      new Markdown(inside, acts.cites?.(entry)).show(entry.detail);
+      if (entry.places) markPassages([...inside.querySelectorAll("pre")], entry.places, entry.query, acts, entry);
+    };
+    const details = h("details", { on: { toggle: () => details.open && unfold() } },
       h("summary", {}, words), inside);
     this.element.append(link ? h("div", {}, details, link) : details);
   }

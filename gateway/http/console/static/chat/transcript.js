@@ -268,7 +268,7 @@ const REDUCERS = {
     if (!event.hits?.length) return;
     const places = event.hits.map((hit) => `${hit.path}#L${hit.lines[0]}-L${hit.lines[1]}`);
     const detail = event.hits.map((hit, at) => `${quoted(places[at])}\n\n${fenced(hit.text)}`).join("\n\n");
-    this.aside(event, tn(event.hits.length, "Recalled {count} passage", "Recalled {count} passages"), { detail, query: event.query });
+    this.aside(event, tn(event.hits.length, "Recalled {count} passage", "Recalled {count} passages"), { detail, places, query: event.query });
   },
   request_sent(event) {
     this.asked = event.model ?? this.model;

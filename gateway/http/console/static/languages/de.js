@@ -361,6 +361,7 @@ export default {
   "Queue": "Warteschlange",
   "Queued": "In der Warteschlange",
   "Raw": "Rohwert",
+  "Read-only: this file was added to the memory by the operator.": "Nur lesbar: Diese Datei hat der Betreiber zum Gedächtnis hinzugefügt.",
   "Read-only: this note belongs to the owner, or is not valid UTF-8.": "Nur lesbar: Diese Notiz gehört dem Besitzer oder ist kein gültiges UTF-8.",
   "Reading the log: {percent} %": "Das Protokoll wird gelesen: {percent} %",
   "Reading the log…": "Das Protokoll wird gelesen …",

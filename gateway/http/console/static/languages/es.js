@@ -361,6 +361,7 @@ export default {
   "Queue": "Cola",
   "Queued": "En cola",
   "Raw": "Valor",
+  "Read-only: this file was added to the memory by the operator.": "Solo lectura: el operador añadió este archivo a la memoria.",
   "Read-only: this note belongs to the owner, or is not valid UTF-8.": "Solo lectura: esta nota pertenece al propietario o no es UTF-8 válido.",
   "Reading the log: {percent} %": "Leyendo el registro: {percent} %",
   "Reading the log…": "Leyendo el registro…",

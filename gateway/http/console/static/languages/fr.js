@@ -361,6 +361,7 @@ export default {
   "Queue": "File",
   "Queued": "En attente",
   "Raw": "Brut",
+  "Read-only: this file was added to the memory by the operator.": "Lecture seule : l’opérateur a ajouté ce fichier à la mémoire.",
   "Read-only: this note belongs to the owner, or is not valid UTF-8.": "Lecture seule : cette note appartient au propriétaire, ou n’est pas en UTF-8 valide.",
   "Reading the log: {percent} %": "Lecture du journal : {percent} %",
   "Reading the log…": "Lecture du journal…",

@@ -361,6 +361,7 @@ export default {
   "Queue": "队列",
   "Queued": "排队中",
   "Raw": "原始值",
+  "Read-only: this file was added to the memory by the operator.": "只读：此文件由运营者添加到记忆中。",
   "Read-only: this note belongs to the owner, or is not valid UTF-8.": "只读：此笔记属于所有者，或不是有效的 UTF-8。",
   "Reading the log: {percent} %": "正在读取日志：{percent}%",
   "Reading the log…": "正在读取日志…",

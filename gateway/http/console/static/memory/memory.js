@@ -3,8 +3,9 @@
 
 import { fill, h } from "../elements.js";
 import { t } from "../language.js";
+import { formsAt } from "../matches.js";
 import { FactsView } from "./facts.js";
-import { NotesView, formsAt } from "./notes.js";
+import { NotesView } from "./notes.js";
 import { SearchView } from "./search.js";
 
 const SESSION = /^sessions\/([A-Za-z0-9-]{1,64})\.jsonl$/;

@@ -6,10 +6,11 @@ import { fill, h, readable } from "../elements.js";
 import { lineChanges } from "./line_changes.js";
 import { sentence, size, when } from "../format.js";
 import { t, tn } from "../language.js";
-import { mark } from "../matches.js";
+import { formsAt, mark } from "../matches.js";
 import { renderLines } from "../answer/markdown.js";
 
 const CONFLICT = 409;
+const MISSING = 404;
 const DRAFTS = "exuvia.note.";
 
 export class NotesView {
@@ -82,7 +83,7 @@ export class NotesView {
   async open(path, first, last, query = "") {
     let words = "";
     try {
-      this.note = await this.api.get(this.address(path));
+      this.note = await this.api.get(this.address(path)).catch((error) => this.ofOthers(path, error));
       if (first) words = await formsAt(this.api, `${path}#L${first}-L${last}`, query);
     } catch (error) {
       fill(this.page, h("p", { role: "alert" }, sentence(error)));
@@ -95,6 +96,12 @@ export class NotesView {
     this.load();
   }
 
+  /** A file that the operator has added to the memory (`memory.extra_paths`), which is no note. */
+  async ofOthers(path, error) {
+    if (error.status !== MISSING) throw error;
+    return { ...(await this.api.get(`/api/memory/file?${new URLSearchParams({ path })}`)), added: true };
+  }
+
   make() {
     const path = this.making.value.trim();
     if (!path) return;
@@ -104,7 +111,7 @@ export class NotesView {
   }
 
   read(first, last, words = "") {
-    const { path, text, editable } = this.note;
+    const { path, text, editable, added } = this.note;
     const { element, lines } = renderLines("rendered", text, first, last);
     const quote = first && !lines.length ? cited(text, first, last) : null; // of a text that is too long to be rendered
     fill(
@@ -117,7 +124,7 @@ export class NotesView {
           button(t("Edit"), () => this.edit(text, this.note.digest)),
           button(t("Move…"), () => this.move()),
           guarded(t("Delete…"), t("Delete this note?"), t("Delete"), () => this.delete()),
-        ] : h("p", {}, t("Read-only: this note belongs to the owner, or is not valid UTF-8.")),
+        ] : h("p", {}, added ? t("Read-only: this file was added to the memory by the operator.") : t("Read-only: this note belongs to the owner, or is not valid UTF-8.")),
       ),
       first ? h("p", { class: "status", role: "status" }, linesIn(first, last)) : null,
       quote,
@@ -236,16 +243,6 @@ export class NotesView {
   cancelFor(theirs) {
     if (!theirs) this.note = { ...this.note, digest: null };
     this.cancel();
-  }
-}
-
-/** Return the forms in which the words of a query occur at a citation; the query itself where nobody can tell. */
-export async function formsAt(api, citation, query) {
-  if (!query) return "";
-  try {
-    return (await api.get(`/api/memory/forms?${new URLSearchParams({ at: citation, q: query })}`)).words.join(" ");
-  } catch {
-    return query;
   }
 }
 

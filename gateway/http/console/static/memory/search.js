@@ -72,7 +72,7 @@ export class SearchView {
   }
 
   hit(hit, best, query) {
-    const href = hit.source === "extra" ? null : placeOf(hit.citation, { query, of: this.agent });
+    const href = placeOf(hit.citation, { query, of: this.agent });
     const said = hit.source === "sessions"; // in a conversation, which is called by its name
     const name = said ? this.nameOf(hit.headings[0]) : hit.citation;
     const place = h(href ? "a" : "span", { class: "citation", href, title: said ? hit.citation : null }, readable(name));
