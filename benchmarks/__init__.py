@@ -29,6 +29,7 @@ Benchmarks of components, without a gateway process:
 - `cluster`: several gateways on one PostgreSQL, in a package of its own.
 - `many_sessions`: a database with a million sessions.
 - `schedules`: looking at a thousand schedules, and a start after many past occurrences.
+- `imports`: the memory and the time of an import of a gigabyte.
 - `memory_month`: what the final requests contain after months of conversation.
 
 `figures` holds the results, `setting` the sizes. `languages` and `related_words` are not benchmarks: they generate the

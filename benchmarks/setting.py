@@ -45,6 +45,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Schedules."""
     occurrences: int = 100_000
     """Past occurrences in the log of the schedules."""
+    import_megabytes: int = 1000
+    """Megabytes of text that are imported from each program."""
     transcript: int = 5000
     """Turns of the transcript in the console, with two messages each."""
     cluster_seconds: int = 1800

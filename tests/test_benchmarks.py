@@ -110,6 +110,7 @@ def test_each_benchmark_runs_at_its_smallest(
         commands=1,
         skills=5,
         schedules=20,
+        import_megabytes=1,
         occurrences=500,
         transcript=60,
         pieces=25,
