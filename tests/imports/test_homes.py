@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from gateway.config.keys import load_config
 from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_store import facts_of
+from gateway.conversations.imports.readers import openclaw
 from gateway.support.clock import SystemClock
 from gateway.support.home import Home
 from gateway.wiring.open_stores import open_log_stores
@@ -90,6 +92,42 @@ def openclaw_workspace(root: Path) -> None:
     write(root / "openclaw.json", {"bindings": [binding], "channels": {"telegram": {"botToken": "canary-9d3f"}}})
 
 
+def compressed(text: str) -> bytes:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+
+    content: bytes = zstd.compress(text.encode())
+    return content
+
+
+def openclaw_database(agent: Path, rows: list[tuple[str | None, bytes | None]]) -> None:
+    """Write the events of one session, plain or compressed."""
+    (agent / "agent").mkdir(parents=True)
+    with sqlite3.connect(agent / "agent" / "openclaw-agent.sqlite") as database:
+        columns = "session_id TEXT, seq INTEGER, event_json TEXT, event_zstd BLOB"
+        database.execute(f"CREATE TABLE transcript_events ({columns})")
+        database.execute("CREATE TABLE session_nodes (session_key TEXT, current_session_id TEXT)")
+        database.execute("INSERT INTO session_nodes VALUES ('agent:main:main', 's-1')")
+        values = [("s-1", seq, *row) for seq, row in enumerate(rows)]
+        database.executemany("INSERT INTO transcript_events VALUES (?, ?, ?, ?)", values)
+    database.close()
+
+
+def test_compressed_events_of_openclaw_are_read_and_damaged_ones_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, home, texts = tmp_path / ".openclaw", tmp_path / "home", [json.dumps(each) for each in OPENCLAW_EVENTS]
+    monkeypatch.setattr(openclaw, "EVENT_BYTES", 100_000)
+    rows = [(None, compressed(text)) for text in texts]
+    broken = [compressed("x" * 100_001), b"noise", rows[0][1][:-9], b""]
+    openclaw_database(root / "agents" / "main", [*rows, *((None, each) for each in broken), (None, None)])
+    report = imported(home, "openclaw", root)
+    assert list(spoken(home).values()) == [["Water the daffodils?", "Not today.", "It rained enough."]]
+    assert [(each["reason"], each["count"]) for each in report["left_out"]] == [("damaged", 5)]
+
+
 @pytest.mark.parametrize("stored", ["files", "sqlite"])
 def test_openclaw_in_both_of_its_formats(tmp_path: Path, stored: str) -> None:
     root, home = tmp_path / ".openclaw", tmp_path / "home"
@@ -99,14 +137,7 @@ def test_openclaw_in_both_of_its_formats(tmp_path: Path, stored: str) -> None:
         write(agent / "sessions" / "s-1.jsonl", "".join(f"{json.dumps(each)}\n" for each in OPENCLAW_EVENTS))
         write(agent / "sessions" / "sessions.json", {"agent:main:main": {"sessionId": "s-1"}})
     else:
-        (agent / "agent").mkdir(parents=True)
-        with sqlite3.connect(agent / "agent" / "openclaw-agent.sqlite") as database:
-            database.execute("CREATE TABLE transcript_events (session_id TEXT, seq INTEGER, event_json TEXT)")
-            database.execute("CREATE TABLE session_nodes (session_key TEXT, current_session_id TEXT)")
-            database.execute("INSERT INTO session_nodes VALUES ('agent:main:main', 's-1')")
-            rows = [("s-1", seq, json.dumps(each)) for seq, each in enumerate(OPENCLAW_EVENTS)]
-            database.executemany("INSERT INTO transcript_events VALUES (?, ?, ?)", rows)
-        database.close()
+        openclaw_database(agent, [(json.dumps(each), None) for each in OPENCLAW_EVENTS])
     report = twice(home, "openclaw", root)
     assert report["items"] == {
         "conversations": {"new": 1}, "notes": {"new": 2}, "skills": {"new": 1}, "schedules": {"new": 1},

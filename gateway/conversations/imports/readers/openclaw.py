@@ -1,12 +1,15 @@
 """The state folder of OpenClaw, `~/.openclaw`.
 
 The conversations of each agent are rows of `agents/ID/agent/openclaw-agent.sqlite`; in older versions they were files
-`agents/ID/sessions/*.jsonl` with the same events. Events form a tree by `parentId`.
+`agents/ID/sessions/*.jsonl` with the same events. Events form a tree by `parentId`. In the database, those of a kilobyte or
+more are compressed.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,9 @@ from gateway.conversations.imports.readers.source_workspace import notes_in, ski
 from gateway.conversations.imports.readers.sqlite_copy import opened_copy, table_columns
 
 NOT_NOTES = ("skills", "node_modules", "sessions")
+
+EVENT_BYTES = 4 * 1024 * 1024
+"""Maximum bytes of an event that is stored compressed, as OpenClaw has it."""
 
 
 def read_openclaw(path: Path) -> Iterator[SourceItem]:
@@ -81,31 +87,42 @@ def _stored(file: Path, agent: str, known: set[str]) -> Iterator[SourceItem]:
         if {"current_session_id", "session_key"} <= tables.get("session_nodes", set()):
             names = dict(connection.execute("SELECT current_session_id, session_key FROM session_nodes"))
         sessions = [row[0] for row in connection.execute("SELECT DISTINCT session_id FROM transcript_events ORDER BY 1")]
+        compressed = "event_zstd" if "event_zstd" in tables["transcript_events"] else "NULL"
+        sql = f"SELECT event_json, {compressed} FROM transcript_events WHERE session_id = ? ORDER BY seq"  # noqa: S608 - no input
         for session in sessions:
             known.add(session)
-            rows = connection.execute(
-                "SELECT event_json FROM transcript_events WHERE session_id = ? ORDER BY seq", (session,)
-            )
+            rows = connection.execute(sql, (session,))
             yield from _conversation(session, clean(names.get(session), 100) or agent, _events(rows))
 
 
 def _events(rows: Any) -> Iterator[dict[str, Any]]:
-    for (text,) in rows:
-        if not isinstance(text, str):  # a compressed one
-            yield {"type": "compressed"}
-            continue
-        try:
-            event = decoded(text.encode("utf-8", "surrogatepass"), Any)
-        except ValueError:
-            continue
+    for text, compressed in rows:
+        content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else _decompressed(compressed)
+        event: Any = {"type": "unreadable"}
+        with suppress(ValueError):
+            event = decoded(content, Any)
         if isinstance(event, dict):
             yield event
 
 
+def _decompressed(content: object) -> bytes:
+    """Return what was compressed by zstd; nothing if it is damaged, or too large."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd  # noqa: PLC0415 - only where something is compressed
+    else:
+        from backports import zstd  # noqa: PLC0415 - only where something is compressed
+
+    try:
+        found = zstd.ZstdDecompressor().decompress(content, EVENT_BYTES + 1) if isinstance(content, bytes) else b""
+    except zstd.ZstdError:
+        return b""
+    return found if len(found) <= EVENT_BYTES else b""
+
+
 def _conversation(session: str, key: str, events: Iterator[dict[str, Any]]) -> Iterator[SourceItem]:
-    collected, began, compressed = MessageCollector(key), "", 0
+    collected, began, unreadable = MessageCollector(key), "", 0
     for event in events:
-        compressed += event.get("type") == "compressed"
+        unreadable += event.get("type") == "unreadable"
         began = began or (moment(event.get("timestamp")) if event.get("type") == "session" else "")
         message = event.get("message")
         inside = message if event.get("type") == "message" and isinstance(message, dict) else {}
@@ -126,8 +143,8 @@ def _conversation(session: str, key: str, events: Iterator[dict[str, Any]]) -> I
             reasoning=_reasoning(inside.get("content")),
             calls=calls_in(inside.get("content")),
         )
-    if compressed:
-        yield LeftOut(kind="messages", reason="stored compressed", name=key, count=compressed)
+    if unreadable:
+        yield LeftOut(kind="messages", reason="damaged", name=key, count=unreadable)
     yield from collected.items(session, at=began, name=key)
 
 
