@@ -8,6 +8,8 @@ Benchmarks of the gateway process: `start`, `memory`, `latency`, `throughput`, `
 `gateway_process`, `model_server`, `echo_server`, `client`, `websocket_client`, `journals` (generated logs) and `process`
 (resource usage). `floor` measures the minimal cost of a turn. `console` measures the page in Chromium.
 
+`backup` makes backups while clients send messages.
+
 Benchmarks of components, without a gateway process:
 
 - `appending`: the time to a commit, in files and in PostgreSQL.

@@ -14,6 +14,7 @@ import msgspec
 
 from benchmarks import (
     appending,
+    backup,
     budgets,
     compacting,
     compaction,
@@ -54,6 +55,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "throughput": throughput.run,
     "restart": restart.run,
     "appending": appending.run,
+    "backup": backup.run,
     "budgets": budgets.run,
     "opening": opening.run,
     "tokens": tokens.run,

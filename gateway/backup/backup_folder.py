@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
@@ -49,6 +50,9 @@ from sessions.store.reading import StoredLog, verify_lines, verify_position
 _LOCK = "lock"
 _DRAFT = ".draft-"
 _BLOCK = 1024 * 1024
+
+LONGEST_REST = 0.5
+"""The most seconds that a backup rests after a copy."""
 
 
 class BackupResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,6 +194,7 @@ class _Writing:
         """Append the lines after a position to a copy, durably, read them again and verify them."""
         if after != START and after.offset == (lines.size if upto is None else upto):
             return after
+        began = time.perf_counter()
         make_folder(target.parent)
         self._touched.add(target.parent)
         try:
@@ -200,6 +205,7 @@ class _Writing:
             if verify_lines(written, after, lambda _: None) != last:
                 raise BackupRefused(f"{target} differs from what was written to it; is the disk of the backup well?")
         self.copied += last.offset - after.offset
+        _rest(began)
         return last
 
     def _free_name(self, path: str) -> str:
@@ -210,7 +216,7 @@ class _Writing:
 
     def _stored(self, file: HomeFile) -> FileEntry:
         """Copy a file under its hash, durably, and verify the copy."""
-        draft = self._folder / CONTENT / f"{_DRAFT}{secrets.token_hex(8)}"
+        draft, began = self._folder / CONTENT / f"{_DRAFT}{secrets.token_hex(8)}", time.perf_counter()
         try:
             _copy_content(file.place, draft)
             with draft.open("rb") as copy:
@@ -226,7 +232,13 @@ class _Writing:
         finally:
             draft.unlink(missing_ok=True)
         mode, changed = file.found.st_mode & 0o777, file.found.st_mtime_ns
+        _rest(began)
         return FileEntry(path=file.path, bytes=size, sha256=digest, mode=mode, changed=changed)
+
+
+def _rest(began: float) -> None:
+    """Do nothing for as long as a copy took: its syncs must not keep the disk from the gateway all the time."""
+    time.sleep(min(time.perf_counter() - began, LONGEST_REST))
 
 
 def _append_lines(lines: Lines, target: Path, after: Position, upto: int | None) -> Position:

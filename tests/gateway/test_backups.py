@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backup.backup_folder import back_up
+from gateway.backup.backup_folder import LONGEST_REST, back_up
 from gateway.backup.known_backups import note_backup, note_in_backups
 from gateway.backup.ledger import delete_again, outstanding
 from gateway.backup.manifest import BackupRefused, FileEntry, Manifest, encode_manifest
@@ -101,6 +101,16 @@ def test_the_next_backup_copies_only_what_is_new(tmp_path: Path) -> None:
     assert done.copied == journal.stat().st_size - before + len("new")
     assert files_of(restored(folder, tmp_path / "again")) == files_of(home.root, but=(*NOT_COPIED, *SECRETS))
     assert back_up(home, folder, now, with_secrets=False).copied == 0
+
+
+def test_a_backup_rests_after_each_copy_and_only_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, folder, rests = a_home(tmp_path / "home"), tmp_path / "backup", list[float]()
+    monkeypatch.setattr("gateway.backup.backup_folder.time.sleep", rests.append)
+    first = back_up(home, folder, now, with_secrets=False)
+    assert len(rests) == first.logs + first.files
+    assert all(0 < rest <= LONGEST_REST for rest in rests)
+    back_up(home, folder, now, with_secrets=False)
+    assert len(rests) == first.logs + first.files
 
 
 def test_what_was_rewritten_or_removed_leaves_the_backup(tmp_path: Path) -> None:

@@ -16,11 +16,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.conversations.erasure.erasure_plan import Chosen
 from gateway.conversations.erasure.erasures import Erasures
+from gateway.conversations.erasure.note_sections import workspaces_of
 from gateway.conversations.notes.day_notes import as_section, digest_of
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.support.home import Home
 from gateway.support.storage import session_logs
+from gateway.wiring.offline_erasure import open_erasures
 from plugins.api.fact_values import Fact, FactOrigin
 from plugins.facts.fact_events import FactEdited, FactForgotten, FactsDistilled, FactsExtracted, FactsOpened
 from sessions.attachments.store import Attachments
@@ -298,7 +301,12 @@ def check_logs(home: Home) -> None:
 
 _NO_FILES = {name: Attachment(sha256="0" * 64, media="text/plain", bytes=1) for name in ("upload", "whole", "before")}
 
-SETTINGS = {"memory.embedding.provider": "none", "compaction.memory_flush.enabled": False}
+SETTINGS = {
+    "memory.embedding.provider": "none",
+    "compaction.memory_flush.enabled": False,
+    "memory.facts.auto_extract": False,
+    "memory.facts.distill_interval_hours": 0,
+}
 
 
 def exuvia(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
@@ -504,6 +512,19 @@ async def test_a_message_is_erased_from_a_database_and_a_backup_of_it_has_the_sa
     assert restored.returncode == 0, restored.stderr
     for log in [*there.sessions.iterdir(), there.facts]:
         assert (tmp_path / "restored" / log.relative_to(there.root)).read_bytes() == log.read_bytes()
+
+
+async def test_a_plan_is_made_again_only_after_a_log_has_changed(tmp_path: Path) -> None:
+    home = await a_home(tmp_path / "home")
+    async with open_erasures(home, workspaces_of(home, ["workspace"])) as offline:
+        erasures = offline._erasures
+        order = await erasures.order("owner", {MAIN: Chosen(messages=frozenset({MESSAGE}))}, "owner")
+        plan = await erasures.plan(order)
+        assert await erasures.plan(order, plan) is plan
+        (home.sessions / f"{OTHER}.jsonl").unlink()
+        write(home.sessions / f"{OTHER}.jsonl", [(None, opened(OTHER, "other")), (None, said(KEPT, "m1"))])
+        assert OTHER in plan.changing
+        assert OTHER not in (await erasures.plan(order, plan)).changing
 
 
 async def ask_to_erase(running: Gateway, key: str) -> tuple[int, dict[str, Any]]:

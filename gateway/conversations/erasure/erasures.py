@@ -51,7 +51,7 @@ from sessions.state.transcript import Transcript
 from sessions.store.catalog import Catalog, SessionRow
 from sessions.store.header import random_suffix
 from sessions.store.log_writer import stamp
-from sessions.store.protocols import START, Blobs, Lines, LogReader, Store
+from sessions.store.protocols import START, Blobs, Lines, LogReader, Stamp, Store
 from sessions.store.rewriting import Appended, Change, rechained
 
 _TITLED = b'"kind":"session_titled"'
@@ -68,11 +68,13 @@ class FactLogPlace:
 
 
 class ErasurePlan(msgspec.Struct, kw_only=True):
-    """What an order reaches, as it was read before anything was erased. `changing` are the sessions with lines to change."""
+    """What an order reaches, as it was read before anything was erased. `changing` are the sessions with lines to change,
+    `read` the stamps of all logs before they were read."""
 
     order: ErasureOrdered
     reached: dict[str, Reached]
     facts: ErasedFacts
+    read: Mapping[str, Stamp | None]
     changing: tuple[str, ...] = ()
 
     @property
@@ -210,12 +212,19 @@ class Erasures:
             facts=tuple(sorted(_facts_in(logs, reached).ids)),
         )
 
-    async def plan(self, order: ErasureOrdered) -> ErasurePlan:
-        """Return what an order reaches now. Raises SessionsError."""
-        rows = await self._catalog.every(order.person)
-        return await asyncio.to_thread(self._plan, order, [row.session for row in rows], await self._fact_logs())
+    async def plan(self, order: ErasureOrdered, before: ErasurePlan | None = None) -> ErasurePlan:
+        """Return what an order reaches now: the plan `before`, if no log has changed. Raises SessionsError."""
+        sessions = [row.session for row in await self._catalog.every(order.person)]
+        return await asyncio.to_thread(self._plan, order, sessions, await self._fact_logs(), before)
 
-    def _plan(self, order: ErasureOrdered, sessions: Sequence[str], logs: Sequence[Store]) -> ErasurePlan:
+    def _plan(
+        self, order: ErasureOrdered, sessions: Sequence[str], logs: Sequence[Store], before: ErasurePlan | None
+    ) -> ErasurePlan:
+        named = dict.fromkeys([*sessions, *(each.session for each in order.sessions)])
+        read = {session: self._store.stamp(session) for session in named}
+        read |= {f"{FACTS} {number}": log.stamp(FACTS) for number, log in enumerate(logs)}
+        if before is not None and before.read == read:
+            return before
         reached = dict[str, Reached]()
         for each in order.sessions:
             chosen = Chosen(messages=frozenset(each.messages), upto=each.upto)
@@ -223,7 +232,7 @@ class Erasures:
                 found = reached_in(self._store, each.session, chosen)
                 if found.seqs:
                     reached[each.session] = found
-        plan = ErasurePlan(order=order, reached=reached, facts=_facts_in(logs, reached, order.facts))
+        plan = ErasurePlan(order=order, reached=reached, facts=_facts_in(logs, reached, order.facts), read=read)
         scrubber = plan.scrubber
         # The sessions that were named are last: until they are rewritten, everything can be found again.
         others = [session for session in sessions if session not in reached]

@@ -485,14 +485,15 @@ class Switchboard:
 
     async def _carry_out(self, order: ErasureOrdered, *, recorded: bool) -> Erased:
         """Carry out an order while the conversations that it reaches are held; record it first."""
-        names = set[Name]()
-        while not names.issuperset(reaches := await self._names_of(order, await self._erasures.plan(order))):
+        names, plan = set[Name](), await self._erasures.plan(order)
+        while not names.issuperset(reaches := await self._names_of(order, plan)):
             names |= reaches
+            plan = await self._erasures.plan(order, plan)
         async with AsyncExitStack() as stack:
             for name in sorted(names):
                 await stack.enter_async_context(self._emptied(name))
             async with self._forks.paused:
-                plan = await self._erasures.plan(order)
+                plan = await self._erasures.plan(order, plan)
                 if not names.issuperset(await self._names_of(order, plan)):
                     raise Conflict("A conversation has grown meanwhile; try again.")
                 if not recorded:
