@@ -194,14 +194,28 @@ class Gateway:
         return {session: found[session] for session in sorted(found, key=lambda s: (generation(s), s))}
 
 
-@contextlib.contextmanager
-def empty_machine() -> Iterator[None]:
-    """Hide the model servers of this machine while the block runs, so that no test depends on them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ollama_address, "PORT", int(NOBODY.rpartition(":")[2]))
-        for kind in (LlamaServer, LMStudio):
-            patch.setattr(kind, "default_url", NOBODY)
-        yield
+class _EmptyMachine:
+    """Hides the model servers of this machine. The blocks that need it may end in any order."""
+
+    def __init__(self) -> None:
+        self._blocks = 0
+        self._patch = pytest.MonkeyPatch()
+
+    def __enter__(self) -> None:
+        self._blocks += 1
+        if self._blocks == 1:
+            self._patch.setattr(ollama_address, "PORT", int(NOBODY.rpartition(":")[2]))
+            for kind in (LlamaServer, LMStudio):
+                self._patch.setattr(kind, "default_url", NOBODY)
+
+    def __exit__(self, *_: object) -> None:
+        self._blocks -= 1
+        if not self._blocks:
+            self._patch.undo()
+
+
+EMPTY_MACHINE = _EmptyMachine()
+"""A context manager that hides the model servers of this machine, so that no test depends on them."""
 
 
 @contextlib.asynccontextmanager
@@ -238,7 +252,7 @@ async def gateway(
     config = load_config(None if file is None else place.config, environment=environment, overrides={})
     daemon = Daemon(place, config, folders=[PluginFolder(plugin)] if plugin else [])
     async with contextlib.AsyncExitStack() as stack, aiohttp.ClientSession() as http:
-        stack.enter_context(empty_machine())
+        stack.enter_context(EMPTY_MACHINE)
         serving = asyncio.create_task(daemon.serve(stack))
         try:
             await until(lambda: not daemon.readiness.refuses or serving.done())

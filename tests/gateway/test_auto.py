@@ -22,7 +22,7 @@ from plugins.support.errors import NoSuchModel
 from plugins.support.secrets import Secret
 from plugins.testing.servers.faulty_server import Fault, Json
 from plugins.testing.servers.openai_server import OpenAIServer, ScriptedResponse
-from tests.gateway.gateways import NOBODY, Client, empty_machine, gateway
+from tests.gateway.gateways import EMPTY_MACHINE, NOBODY, Client, gateway
 from tests.gateway.listing import Serve
 from tests.plugins.provider_harness import opened, question
 from tests.plugins.test_missing_models import ABSENT, MISSING
@@ -185,7 +185,7 @@ async def test_a_server_that_never_listed_its_models_is_not_chosen(machine: Mach
 
 
 def test_no_gateway_of_a_test_finds_a_server_of_this_machine() -> None:
-    with empty_machine():
+    with EMPTY_MACHINE:
         assert ollama_address.server_address("") == NOBODY
         assert (LlamaServer.default_url, LMStudio.default_url) == (NOBODY, NOBODY)
 

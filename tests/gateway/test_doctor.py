@@ -41,7 +41,7 @@ from plugins.memory.sources.transcripts import Transcripts
 from sessions.catalog import sqlite
 from sessions.files.home_lock import HomeLock
 from sessions.files.journal_folder import JournalFolder
-from tests.gateway.gateways import NOBODY, empty_machine, gateway
+from tests.gateway.gateways import EMPTY_MACHINE, NOBODY, gateway
 from tests.memory.without_fts5 import refuse_fts5
 from tests.servers.embedding_vendors import OpenAIEmbeddingServer
 from tests.servers.search_services import KEY, SearchServer
@@ -600,7 +600,7 @@ async def test_an_unreachable_provider_and_an_invalid_list_are_reported(vendor: 
 
 
 async def test_local_model_servers_are_discovered_as_at_a_start(vendor: Vendor, tmp_path: Path) -> None:
-    with empty_machine():
+    with EMPTY_MACHINE:
         url = await vendor(body={"data": [{"id": "gemma.gguf", "owned_by": "llamacpp"}]})
         local = '[providers.local]\nmodel_path = "/none"\n'
         text = '[gateway]\nport = 0\n{}[providers.llama_server]\nbase_url = "{}"\n'

@@ -25,7 +25,7 @@ from plugins.api.models import ModelList, ReportedLimits
 from plugins.testing.servers import openai_server
 from plugins.testing.servers.faulty_server import Fault
 from plugins.testing.servers.openai_server import OpenAIServer
-from tests.gateway.gateways import NOBODY, empty_machine, gateway
+from tests.gateway.gateways import EMPTY_MACHINE, NOBODY, gateway
 from tests.servers import anthropic_server, gemini_server, ollama_server
 from tests.servers.anthropic_server import AnthropicServer
 from tests.servers.gemini_server import GeminiServer
@@ -47,7 +47,7 @@ class Vendors:
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Vendors]:
         async with AsyncExitStack() as stack:
-            stack.enter_context(empty_machine())
+            stack.enter_context(EMPTY_MACHINE)
             for server in (self.anthropic, self.gemini, self.ollama, self.openai):
                 await stack.enter_async_context(server.serving())
             yield self
@@ -159,7 +159,7 @@ async def test_where_all_fail_nothing_is_written_and_a_key_is_not_shown(vendors:
 
 
 async def test_where_nobody_can_be_asked_it_says_so(tmp_path: Path) -> None:
-    with empty_machine(), pytest.raises(ModelUnknown, match="No configured provider can list its models"):
+    with EMPTY_MACHINE, pytest.raises(ModelUnknown, match="No configured provider can list its models"):
         await refresh(tmp_path, '[agent]\nmodel = "scripted:echo"\n')
     with pytest.raises(ConfigRefused, match=r"agent\.modle"):
         await refresh(tmp_path, "[agent]\nmodle = 1\n")
@@ -248,7 +248,7 @@ async def test_a_vendor_that_cannot_be_reached_is_said_and_its_models_are_those_
     async with vendors.serving():
         await vendors.refresh()
         text = vendors.config()
-    with empty_machine():
+    with EMPTY_MACHINE:
         code, out = await listed(vendors.home, text)
     assert code == 1
     at = vendors.told()["anthropic"]["at"]
