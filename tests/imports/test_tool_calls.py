@@ -95,6 +95,40 @@ def qwenpaw(folder: Path) -> Path:
     return folder
 
 
+def qwenpaw_history(folder: Path) -> Path:
+    """Write a workspace of version 2. The model is not shown the first messages any more, but a message that stands for
+    them; a reply has all its calls, with their results, and what was said after them."""
+    text, call = {"type": "text", "text": "I look."}, {"type": "tool_call", "id": "c1", "name": "read", "input": ENCODED}
+    result = {"type": "tool_result", "id": "c1", "name": "read", "output": "Yeti crab", "state": "success"}
+    said = {"type": "text", "text": "It names a crab."}
+    blocks = [text, call, said]
+    rows: list[tuple[str, str, str, str]] = [
+        ("context_msg", "1", "user", json.dumps([{"type": "text", "text": "What does the file say?"}])),
+        ("model_turn", "2", "assistant", json.dumps(blocks)),
+        ("tool_result", "c1", "assistant", json.dumps([result])),
+        ("context_msg", "3", "user", json.dumps([{"type": "text", "text": "And the other one?"}])),
+    ]
+    failed = {**result, "id": "c2", "output": "There is none.", "state": "error"}
+    context: list[dict[str, Any]] = [
+        {"id": "s", "role": "user", "content": [{"type": "text", "text": "An index of what was said."}]},
+        {"id": "3", "role": "user", "content": [{"type": "text", "text": "And the other one?"}]},
+        {"id": "4", "role": "assistant", "content": [{**call, "id": "c2"}, failed, {"type": "text", "text": "No."}]},
+    ]
+    workspace = folder / "workspaces" / "default"
+    (workspace / "sessions" / "console").mkdir(parents=True)
+    agent = {"state": {"context": context}, "scroll": {"synthetic_ids": ["s"]}}
+    for place in ("u_s.json", "console/u_s.json"):  # an older version has left a copy
+        (workspace / "sessions" / place).write_text(json.dumps({"agent": agent}))
+    (workspace / "chats.json").write_text(json.dumps({"chats": [{"session_id": "s", "user_id": "u", "name": "Crabs"}]}))
+    with sqlite3.connect(workspace / "history.db") as database:
+        columns = "kind TEXT, dedup_key TEXT, role TEXT, blocks TEXT, session_id TEXT, content TEXT, created_at TEXT"
+        database.execute(f"CREATE TABLE conversation_history (seq INTEGER PRIMARY KEY, {columns})")
+        insert = "INSERT INTO conversation_history (kind, dedup_key, role, blocks, session_id) VALUES (?, ?, ?, ?, 's')"
+        database.executemany(insert, rows)
+    database.close()
+    return folder
+
+
 def claude(folder: Path) -> Path:
     blocks = [
         {"type": "text", "text": "I look."},
@@ -201,6 +235,24 @@ def test_calls_and_results_come_in_their_order_and_once(tmp_path: Path, kind: st
     before = journals(home)
     assert imported(home, kind, source)["items"]["conversations"] == {"unchanged": 1}
     assert journals(home) == before
+
+
+def test_what_the_model_of_qwenpaw_is_not_shown_any_more_comes_along(tmp_path: Path) -> None:
+    home, source = tmp_path / "home", qwenpaw_history(tmp_path / "source")
+    report = imported(home, "qwenpaw", source)
+    assert shown(home, only_session(home)) == [
+        *CALLED,
+        ("message_imported", "And the other one?"),
+        ("reply_imported", "", [("read", ENCODED)]),
+        ("tool_returned", "failed", "There is none."),
+        ("reply_imported", "No.", []),
+    ]
+    assert not [each for each in report["left_out"] if each["kind"] in ("messages", "conversations")]
+    assert imported(home, "qwenpaw", source)["items"]["conversations"] == {"unchanged": 1}
+    (source / "workspaces" / "default" / "history.db").write_bytes(b"noise")
+    report = imported(home, "qwenpaw", source)
+    reasons = [each["reason"] for each in report["left_out"] if each["kind"] == "messages"]
+    assert reasons == ["history.db is not an SQLite database"]
 
 
 def test_the_view_has_each_call_with_its_result(tmp_path: Path) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 
 from gateway.conversations.imports.readers.import_values import LeftOut, SourceInvalid, SourceItem
 from gateway.conversations.imports.readers.linear_messages import MessageCollector, jobs_of, json_lines
-from gateway.conversations.imports.readers.source_text import calls_in, clean, moment
+from gateway.conversations.imports.readers.source_text import calls_in, clean, local_moment
 from gateway.conversations.imports.readers.source_workspace import files_below, notes_in, skills_in_folder
 
 
@@ -35,21 +34,13 @@ def _conversation(file: Path, name: str) -> Iterator[SourceItem]:
     try:
         for line in json_lines(file):
             if line.get("_type") == "metadata":
-                key, began = clean(line.get("key"), 100), _local(line.get("created_at"))
+                key, began = clean(line.get("key"), 100), local_moment(line.get("created_at"))
             elif line.get("role") == "tool":
                 collected.add_result(line.get("tool_call_id"), line.get("content"))
             else:
                 content, calls = line.get("content"), calls_in(line.get("content"), line.get("tool_calls"))
-                collected.add(line.get("role"), content, at=_local(line.get("timestamp")), calls=calls)
+                collected.add(line.get("role"), content, at=local_moment(line.get("timestamp")), calls=calls)
     except OSError as error:
         yield LeftOut(kind="conversations", reason=error.strerror or str(error), name=name)
         return
     yield from collected.items(key or file.stem, at=began, name=key or file.stem)
-
-
-def _local(value: object) -> str:
-    """Return a time that is written without a zone, in that of this machine."""
-    try:
-        return moment(datetime.fromisoformat(str(value)).astimezone().isoformat())
-    except (ValueError, OverflowError):
-        return moment(value)

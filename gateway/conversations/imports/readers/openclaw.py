@@ -23,7 +23,7 @@ from gateway.conversations.imports.readers.linear_messages import (
     json_file,
     json_lines,
 )
-from gateway.conversations.imports.readers.source_text import calls_in, clean, decoded, moment
+from gateway.conversations.imports.readers.source_text import calls_in, clean, decoded, moment, reasoning_of
 from gateway.conversations.imports.readers.source_workspace import notes_in, skills_in_folder
 from gateway.conversations.imports.readers.sqlite_copy import opened_copy, table_columns
 
@@ -140,18 +140,12 @@ def _conversation(session: str, key: str, events: Iterator[dict[str, Any]]) -> I
             parent=clean(parent, 100) if isinstance(parent, str) else None,
             at=moment(inside.get("timestamp") or event.get("timestamp")),
             model=clean(inside.get("model"), 100),
-            reasoning=_reasoning(inside.get("content")),
+            reasoning=reasoning_of(inside.get("content")),
             calls=calls_in(inside.get("content")),
         )
     if unreadable:
         yield LeftOut(kind="messages", reason="damaged", name=key, count=unreadable)
     yield from collected.items(session, at=began, name=key)
-
-
-def _reasoning(content: object) -> str:
-    blocks = content if isinstance(content, list) else []
-    texts = (clean(block.get("thinking")) for block in blocks if isinstance(block, dict) and block.get("type") == "thinking")
-    return "\n\n".join(filter(None, texts))
 
 
 def _stored_jobs(file: Path) -> Iterator[SourceItem]:

@@ -26,6 +26,7 @@ measured in bytes when it is written."""
 LONGEST_ARGUMENTS = 256 * 1024
 """Maximum characters of the arguments of a call."""
 
+_FILES = ("image", "image_url", "audio", "video", "file", "data", "input_image", "input_file")
 _NO_TOOL_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _EARLIEST, _LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 _FRACTION = re.compile(r"(\.\d{6})\d+")
@@ -40,6 +41,14 @@ def moment(value: object) -> str:
     """
     found = _of_text(value) if isinstance(value, str) else _of_number(value)
     return stamp(found) if found is not None and _EARLIEST <= found < _LATEST else ""
+
+
+def local_moment(value: object) -> str:
+    """Return a time as `moment` does, but one that names no zone is in that of this machine."""
+    try:
+        return moment(datetime.fromisoformat(str(value)).astimezone().isoformat())
+    except (ValueError, OverflowError):
+        return moment(value)
 
 
 def _of_text(text: str) -> datetime | None:
@@ -161,6 +170,12 @@ def calls_in(content: object, calls: object = None) -> list[SourceCall]:
     return found
 
 
+def reasoning_of(content: object) -> str:
+    """Return the visible reasoning in a message's content, in the form of the Anthropic API."""
+    texts = (clean(block.get("thinking")) for block in _objects(content) if block.get("type") == "thinking")
+    return "\n\n".join(filter(None, texts))
+
+
 def _objects(value: object) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
@@ -202,7 +217,7 @@ def inline_files(content: object) -> Iterator[SourceFile | None]:
     """Yield the pictures and files in a message's content, in the form of the OpenAI and Anthropic APIs and of OpenClaw;
     None for each whose bytes are elsewhere."""
     for block in _objects(content):
-        if block.get("type") not in ("image", "image_url", "audio", "video", "file", "input_image", "input_file"):
+        if block.get("type") not in _FILES:
             continue
         named, source = block.get("image_url"), block.get("source")
         fields = source if isinstance(source, dict) else block
