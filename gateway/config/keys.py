@@ -209,7 +209,7 @@ class RoleKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def has_tool(self, name: str) -> bool:
         """Return True if the model may call this tool."""
-        return any(fnmatchcase(name, pattern) for pattern in self.tools)
+        return "*" in self.tools or any(fnmatchcase(name, pattern) for pattern in self.tools)
 
     def has_model(self, name: str) -> bool:
         """Return True if this model may be chosen, whatever is configured."""

@@ -80,6 +80,10 @@ RESUME_SECONDS = 0.5
 LOST_SECONDS = 3.0
 """Seconds without contact with the database of a cluster after which this gateway is not ready."""
 
+YOUNG_OBJECTS = 5000
+"""New objects after which the garbage collector looks for cycles. A turn leaves none, but the objects of fifty running turns
+are more than Python's default of 700, so that it would examine them again and again."""
+
 FAILED_SECONDS = 3.0
 """Seconds for which `/readyz` reports failed storage before the process exits."""
 
@@ -162,6 +166,7 @@ def _collect_garbage() -> None:
     as long as the process."""
     if not gc.isenabled():
         gc.freeze()
+        gc.set_threshold(YOUNG_OBJECTS, 10, 10)
         gc.enable()
 
 

@@ -59,7 +59,7 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
 class Memory:
     """The memory of one workspace, as an async context manager.
 
-    The index is opened when first used, and rebuilt if it was damaged or deleted.
+    The index is opened once there is something to index, and rebuilt if it was damaged or deleted.
 
     Args:
         path: The SQLite file; other backends store their files next to it.
@@ -91,7 +91,7 @@ class Memory:
         self._today = today
         self._backends = backends
         self._backend: BackendLifecycle | None = None
-        self._indexer = Indexer(self._file, self._enabled_sources, self.provider)
+        self._indexer = Indexer(self._file, self._enabled_sources, self.provider, self._has_index)
         self._embedder = Embedder(self._indexer, self.provider, in_use, keys=lambda: keys().embedding, counted=counted)
         self._watcher = Watcher(self._watched_folders, self.wake)
         self._idle = asyncio.Event()
@@ -155,7 +155,7 @@ class Memory:
         Raises:
             IndexUnusable: The index cannot be used.
         """
-        if not any(self._path.parent.glob(f"{self._path.stem}.*")):
+        if not self._has_files():
             return 0
         await import_search_modules()
         provider = self.provider()
@@ -183,6 +183,14 @@ class Memory:
     def _enabled_sources(self) -> list[Source]:
         enabled = self._keys().enabled_sources()
         return [source for source in self._sources if source.name in enabled]
+
+    def _has_files(self) -> bool:
+        """Return True if a backend has files. Blocks."""
+        return any(self._path.parent.glob(f"{self._path.stem}.*"))
+
+    def _has_index(self) -> bool:
+        """Return True if the index is open or has files: nothing opens it before there is something to index. Blocks."""
+        return self._backend is not None or self._has_files()
 
     def _file(self) -> BackendLifecycle:
         from plugins.memory.index.backend_lifecycle import BackendLifecycle  # noqa: PLC0415 - not at the start
@@ -248,11 +256,16 @@ class Memory:
     async def _search(
         self, text: str, scope: Scope, *, results: int | None, patience: float, eager: bool, within: float | None
     ) -> SearchResult:
+        checked = await self._refresh(patience, eager=eager)
+        if not checked and self._backend is None:
+            await import_search_modules()  # the indexer may be at it, and that counts for nobody's patience
+            checked = await self._refresh(patience, eager=eager)
+        if checked and not self._indexer.state.documents and not await asyncio.to_thread(self._has_index):
+            return self._result(self._indexer.state, scope)
         await import_search_modules()
         from plugins.memory.search.search import Question, rules_of, search  # noqa: PLC0415 - not at the start
 
         text = text[:QUERY_CHARACTERS]
-        await self._refresh(patience, eager=eager)
         state, keys, today = self._indexer.state, self._keys().search, self._today()
         identity, vector, missed = await self._vector_of(text, within)
         question = Question(text=text, scope=scope, identity=identity, vector=vector, by_words=keys.keywords)
@@ -267,7 +280,13 @@ class Memory:
         hits, can = await self._read(answer, max(patience, REBUILD_PATIENCE))
         if vector is not None and not can:
             missed = "neither sqlite-vec, which this Python's SQLite cannot load, nor numpy is available"
-        remarks = remarks_on(state, scope, by_vectors=vector is not None and can, missed=missed, by_words=keys.keywords)
+        return self._result(state, scope, hits, by_vectors=vector is not None and can, missed=missed)
+
+    def _result(
+        self, state: IndexState, scope: Scope, hits: Sequence[Hit] = (), *, by_vectors: bool = False, missed: str = ""
+    ) -> SearchResult:
+        """Return the hits with remarks; `state` is that of the index before the search."""
+        remarks = remarks_on(state, scope, by_vectors=by_vectors, missed=missed, by_words=self.by_words)
         remarks += [problem for problem in self.problems() if problem not in remarks]
         return SearchResult(
             hits=tuple(hits), remarks=(*remarks, *(() if hits else [nothing_found(self._indexer.state, scope)]))
@@ -301,11 +320,13 @@ class Memory:
         """Have recent changes indexed, waiting at most this many seconds."""
         await self._indexer.refresh(patience)
 
-    async def _refresh(self, patience: float, *, eager: bool) -> None:
-        """Check for changes first, unless there are so many documents that this is left to the watcher."""
+    async def _refresh(self, patience: float, *, eager: bool) -> bool:
+        """Check for changes first, unless there are so many documents that this is left to the watcher. Return False if that
+        takes longer than `patience` seconds."""
         state = self._indexer.state
         if state.checked_at is None or self._watcher.fault or (eager and state.documents <= FEW_DOCUMENTS):
-            await self._indexer.refresh(patience)
+            return await self._indexer.refresh(patience)
+        return True
 
     async def _read(self, work: Callable[[MemoryBackend], T], patience: float) -> T:
         try:

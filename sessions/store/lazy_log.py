@@ -8,13 +8,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import LogReplaced, SessionsError, StorageFailed, UnknownSession
-from sessions.store.log_writer import Event, Fold, LogWriter, State
+from sessions.store.log_writer import Event, Event_contra, Fold, LogWriter, State
 from sessions.store.protocols import START, Lines, LogReader, Store
 from sessions.store.reading import verify_lines
 
@@ -63,6 +63,13 @@ class LogFormat(msgspec.Struct, Generic[Event, State], frozen=True, kw_only=True
         folded = _Folded(self)
         verify_lines(lines, START, folded)
         return folded.state
+
+
+class AppendEvent(Protocol[Event_contra]):
+    """Appends an event without waiting. Raises StorageFailed. One that is not urgent may wait for the next that is, 50 ms at
+    most; in a shared log every event is appended soon."""
+
+    def __call__(self, event: Event_contra, /, *, urgent: bool = True) -> None: ...
 
 
 class LazyLog(Generic[Event, State]):
@@ -136,9 +143,9 @@ class LazyLog(Generic[Event, State]):
             assert self._writer is not None
             yield self._writer
 
-    async def appender(self) -> Callable[[Event], None]:
-        """Return a function that appends an event without waiting, and raises StorageFailed. To a shared log it is appended
-        in the next turn; if that fails, `problem` says so. Raises StorageFailed if the log cannot be used."""
+    async def appender(self) -> AppendEvent[Event]:
+        """Return a function that appends an event without waiting. To a shared log it is appended in the next turn; if that
+        fails, `problem` says so. Raises StorageFailed if the log cannot be used."""
         if self._store.shared:
             return self._queue_event
         async with self._opening:
@@ -146,12 +153,12 @@ class LazyLog(Generic[Event, State]):
         writer = self._writer
         assert writer is not None
 
-        def append(event: Event) -> None:
-            writer.append(event, urgent=True)
+        def append(event: Event, /, *, urgent: bool = True) -> None:
+            writer.append(event, urgent=urgent)
 
         return append
 
-    def _queue_event(self, event: Event) -> None:
+    def _queue_event(self, event: Event, /, *, urgent: bool = True) -> None:
         self._queued.append(event)
         if self._appending is None or self._appending.done():
             self._appending = asyncio.create_task(self._append_queued())

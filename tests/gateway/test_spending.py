@@ -11,6 +11,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.cli.options import Invocation
@@ -26,7 +27,7 @@ from gateway.support.home import Home
 from plugins.testing.contexts import ManualClock
 from plugins.testing.servers.openai_server import OpenAIServer, ScriptedResponse
 from sessions.events.messages import Usage
-from sessions.files.committer import Committer
+from sessions.files.committer import Commit, Committer
 from sessions.files.journal_folder import JournalFolder
 from sessions.files.journals import Journals
 from tests.gateway.gateways import TOKEN, Gateway, gateway
@@ -304,6 +305,38 @@ async def test_embedded_texts_are_charged_by_what_was_counted_and_cost_nothing_o
         (each["purpose"], each["agent"], each["usage"]["input"], each["micros"], each.get("estimated", False))
         for each in charges(tmp_path)
     ] == [("embedding", "coder", 1_000_000, 20_000, False), ("embedding", "coder", 500_000, 10_000, True)]
+
+
+class _CountedCommits(Committer):
+    """A committer that counts the commits that it is asked for."""
+
+    submitted = 0
+
+    def submit(self, journal: Commit) -> None:
+        self.submitted += 1
+        super().submit(journal)
+
+
+async def test_a_charge_without_a_price_shares_a_sync_with_the_next_ones(tmp_path: Path) -> None:
+    price, one = Price(input=1.0, cached=1.0, output=1.0, currency="USD"), Usage(input=1, output=1)
+    committer = _CountedCommits()
+    async with committer:
+        book = Ledger(Journals(tmp_path, tmp_path / "quarantine", committer), ManualClock().now, lambda: UTC_ZONES)
+        config = Settings(load_config(None, environment={}, overrides={}))
+        async with Spending(book, config, Counters(), find=nobody) as spending:
+            free = ModelRequest(session="s", purpose="answer", model="a:b", price=None)
+            for _ in range(3):
+                charge = await spending.begin(free)
+                before = committer.submitted
+                charge.settle(one, Usage)
+                assert committer.submitted == before
+            assert sum(each.requests for each in (await book.sums()).entries.values()) == 3
+            assert len(charges(tmp_path)) == 3, "whoever asks for the sums does not wait for the next commit"
+            charge = await spending.begin(msgspec.structs.replace(free, price=price, output=1000))
+            await until(lambda: len(ledger(tmp_path)) == 4 and committer.pending == 0)
+            before = committer.submitted
+            charge.settle(one, Usage)
+            assert committer.submitted == before + 1
 
 
 async def nobody(_: str) -> Payer | None:

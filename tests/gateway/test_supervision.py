@@ -18,6 +18,7 @@ import aiohttp
 import pytest
 
 from gateway.support.errors import StartRefused
+from gateway.wiring.daemon import YOUNG_OBJECTS
 from gateway.wiring.systemd import Supervisor, before_watchdog, passed_socket
 from tests.gateway.gateways import TOKEN, gateway
 from tests.ports import free_port
@@ -113,13 +114,16 @@ async def test_ready_is_sent_once_the_gateway_listens_and_stopping_when_it_stops
 
 
 async def test_garbage_is_collected_from_the_moment_that_the_gateway_is_ready(tmp_path: Path) -> None:
+    usual = gc.get_threshold()
     gc.disable()  # as the command line does for the time of the imports
     try:
         async with gateway(tmp_path):
             assert gc.isenabled()
             assert gc.get_freeze_count()
+            assert gc.get_threshold()[0] == YOUNG_OBJECTS
     finally:
         gc.unfreeze()
+        gc.set_threshold(*usual)
         gc.enable()
 
 

@@ -100,6 +100,22 @@ async def test_the_watcher_is_imported_after_a_search_that_runs(place: Place, mo
         assert started == [True]
 
 
+async def test_nothing_is_opened_before_there_is_something_to_index(place: Place) -> None:
+    async with place.memory() as memory:
+        found = await memory.search("door", EVERYTHING, patience=DEADLINE)
+        assert (found.hits, found.remarks) == ((), ("There are no notes.",))
+        assert not place.file.exists()
+        place.put("MEMORY.md", "the door code is 4711\n")
+        found = await memory.search("door", EVERYTHING, patience=DEADLINE)
+        assert [hit.citation for hit in found.hits] == ["MEMORY.md#L1-L1"]
+    (place.workspace / "MEMORY.md").unlink()
+    async with place.memory() as memory:  # what an earlier process has indexed is removed
+        await memory.refresh(DEADLINE)
+        assert memory.state.chunks == 0
+    with contextlib.closing(connect_readonly(place.file)) as index:
+        assert index.execute("SELECT count(*) FROM documents").fetchone() == (0,)
+
+
 # --- nothing without a reason -----------------------------------------------------------------------------------------
 
 
@@ -107,7 +123,7 @@ async def test_finding_nothing_has_its_reason(place: Place) -> None:
     async with place.memory() as memory:
         assert (await memory.search("door", EVERYTHING)).remarks == ("There are no notes.",)
         place.put("MEMORY.md", "the door code is 4711\n")
-        assert (await memory.search("zebra", EVERYTHING)).remarks == ("Nothing matches in 1 note.",)
+        assert (await memory.search("zebra", EVERYTHING, patience=DEADLINE)).remarks == ("Nothing matches in 1 note.",)
         memory._indexer.report(documents=4, by_source={"notes": 1, "sessions": 3})
         assert nothing_found(memory.state, EVERYTHING) == "Nothing matches in 1 note and 3 sessions."
         memory._indexer.report(documents=3, by_source={"sessions": 3}, pending=2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, ValuesView
 from fnmatch import fnmatchcase
 
 from gateway.support.printable import one_line
@@ -53,6 +53,10 @@ class ChosenTools(Mapping[str, Tool]):
 
     def __iter__(self) -> Iterator[str]:
         return filter(self._has, self._tools)
+
+    def values(self) -> ValuesView[Tool]:
+        """Return the tools, each examined once: every turn lists them."""
+        return {name: tool for name, tool in self._tools.items() if self._has(name)}.values()
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

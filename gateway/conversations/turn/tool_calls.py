@@ -4,7 +4,7 @@ log."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from hashlib import sha256
 from typing import Literal, TypeAlias
@@ -292,6 +292,14 @@ class OfferedTools(Mapping[str, Tool]):
     def __iter__(self) -> Iterator[str]:
         names = dict.fromkeys(name for tools in self._all() for name in tools)
         return (name for name in names if not self._is_withheld(name))
+
+    def items(self) -> ItemsView[str, Tool]:
+        """Return the tools with their names, each examined once: every turn lists them."""
+        found: dict[str, Tool] = {}
+        for tools in self._all():
+            for name, tool in tools.items():
+                found.setdefault(name, tool)
+        return {name: tool for name, tool in found.items() if not self._is_withheld(name)}.items()
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

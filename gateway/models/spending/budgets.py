@@ -108,6 +108,7 @@ def limits_of(config: Config, payer: Payer, now: datetime, zones: Zones) -> list
     return [
         limit
         for scope, zone, keys in _budgets(config, payer)
+        if any(getattr(keys, period) is not None for period in _PERIODS)  # mostly none: then no day is computed
         for limit in _limits(scope, keys, zones.day(now, zone), zones.name(zone))
     ]
 

@@ -221,12 +221,12 @@ class Spending:
         limits, begun = limits_of(config, payer, self.ledger.now(), zones), False
         try:
             await self.ledger.ready()
-            reserved = self._reservation(template, request)
             if limits:
-                await self._reserve(reserved, limits)
-            elif reserved.micros and not self.ledger.shared:
-                begun = True
-                self.ledger.append(reserved)  # what a crash interrupts is charged at the next start
+                await self._reserve(self._reservation(template, request), limits)
+            elif template.rate is not None and not self.ledger.shared:
+                reserved = self._reservation(template, request)
+                if begun := reserved.micros > 0:
+                    self.ledger.append(reserved)  # what a crash interrupts is charged at the next start
         except (SessionsError, InvalidLine) as error:
             log.error("ledger_unusable", reason=str(error))
             if limits:
@@ -360,7 +360,8 @@ class Spending:
     def record(self, charged: RequestCharged, limits: list[Limit]) -> None:
         """Append a charge to the ledger, count it, and warn of the budgets of which most is spent now."""
         self._counters.cost.add(charged.purpose, charged.model, by=charged.micros)
-        self.ledger.append(charged)
+        # No money was reserved for a request without a price: its line may share a sync with the next ones.
+        self.ledger.append(charged, urgent=charged.rate is not None or charged.reported)
         sums = self.ledger.state
         for warned in self._warnings(sums, limits, charged.session) if sums is not None else ():
             self.ledger.append(warned)

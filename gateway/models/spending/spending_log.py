@@ -27,7 +27,7 @@ from sessions.events.errors import SessionsError
 from sessions.events.events import MAIN_AGENT
 from sessions.events.messages import Usage
 from sessions.store.cluster import Cluster
-from sessions.store.lazy_log import LazyLog, LogFormat
+from sessions.store.lazy_log import AppendEvent, LazyLog, LogFormat
 from sessions.store.log_writer import LogWriter
 from sessions.store.protocols import Lines, LogReader, Store
 
@@ -363,7 +363,7 @@ class Ledger:
         self._opening = asyncio.Lock()
         self._opened: tuple[date, Zones] | None = None
         self._log: LazyLog[LedgerEvent, Sums] | None = None
-        self._append: Callable[[LedgerEvent], None] | None = None
+        self._append: AppendEvent[LedgerEvent] | None = None
         self._writer: LogWriter[LedgerEvent, Sums] | None = None
         self._deferred: list[LedgerEvent] = []
         """Events that wait for the ledger to be open again."""
@@ -407,7 +407,11 @@ class Ledger:
 
     async def sums(self) -> Sums:
         """Return the sums of this month and the one before. Raises StorageFailed and InvalidLine."""
-        return await (await self._current()).durable_state()
+        log, writer = await self._current(), self._writer
+        if writer is not None and writer.durable < writer.head:
+            await writer.until_written()  # which commits what waits
+            await writer.until_durable(writer.head)
+        return await log.durable_state()
 
     @property
     def state(self) -> Sums | None:
@@ -420,11 +424,12 @@ class Ledger:
             await self.close()
             await self._store.rewrite(name, rewritten)
 
-    def append(self, event: LedgerEvent) -> None:
-        """Append an event without waiting for the disk; it waits for the ledger to be opened if it is not open."""
+    def append(self, event: LedgerEvent, *, urgent: bool = True) -> None:
+        """Append an event without waiting for the disk, see `AppendEvent`; it waits for the ledger to be opened if it is not
+        open."""
         if self._append is not None:
             try:
-                return self._append(event)
+                return self._append(event, urgent=urgent)
             except SessionsError:  # the next request opens it again
                 self._append = None
         if len(self._deferred) < MOST_DEFERRED:

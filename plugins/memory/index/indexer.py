@@ -108,6 +108,7 @@ class Indexer:
         file: Returns the backend.
         sources: Returns the enabled sources.
         provider: Returns the current embedding provider.
+        exists: Returns True if the backend is open or has files. Blocks.
     """
 
     def __init__(
@@ -115,10 +116,12 @@ class Indexer:
         file: Callable[[], OpenBackend],
         sources: Callable[[], list[Source]],
         provider: Callable[[], EmbeddingProvider | None],
+        exists: Callable[[], bool],
     ) -> None:
         self._file = file
         self._sources = sources
         self._provider = provider
+        self._exists = exists
         self._wanted = asyncio.Event()
         self._updating = asyncio.Lock()
         self._waiting: list[asyncio.Future[None]] = []
@@ -133,17 +136,18 @@ class Indexer:
         """Check the sources for changes soon."""
         self._wanted.set()
 
-    async def refresh(self, patience: float) -> None:
-        """Check the sources and index a few changes now, waiting at most `patience` seconds.
+    async def refresh(self, patience: float) -> bool:
+        """Check the sources and index a few changes now, waiting at most `patience` seconds; return True if it was done.
 
         Does nothing while the index is damaged again after each rebuild.
         """
         if self._pausing:
-            return
+            return False
         done = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
         self.wake()
         await asyncio.wait({done}, timeout=patience)
+        return done.done()
 
     async def run(self) -> None:
         """Index changes until cancelled."""
@@ -181,7 +185,7 @@ class Indexer:
             self.wake()
 
     async def update(self, soon: Callable[[], None] = lambda: None) -> None:
-        """Index all changes.
+        """Index all changes. As long as there is nothing to index, the backend is neither imported nor opened.
 
         Args:
             soon: Called when there are so many changes that a search should not wait.
@@ -189,7 +193,6 @@ class Indexer:
         Raises:
             IndexUnusable: The index cannot be used.
         """
-        await import_search_modules()
         async with self._updating:
             for _ in range(TRIES):
                 try:
@@ -201,17 +204,15 @@ class Indexer:
 
     async def _update(self, soon: Callable[[], None]) -> None:
         sources = self._sources()
-        changes = await self.write(lambda index: find_changes(index, sources))
+        if (nothing := await asyncio.to_thread(self._nothing, sources)) is not None:
+            self._report_changes(nothing)
+            self.report(unreadable=(), problem="", chunks=0, unembedded=0)
+            return
+        await import_search_modules()
+        changes = await self.write(lambda index: find_changes(index.known(), sources))
         due: Sequence[Due] = changes.due
         unreadable: list[str] = []
-        self.report(
-            documents=changes.documents.total(),
-            by_source=changes.documents,
-            pending=len(due),
-            large=changes.large,
-            remarks=changes.remarks,
-            checked_at=time.monotonic(),
-        )
+        self._report_changes(changes)
         if len(due) > MANY_CHANGES:
             soon()
         if changes.gone:
@@ -226,6 +227,23 @@ class Indexer:
             await self.write(lambda index: index.optimize())
         self.report(unreadable=tuple(unreadable), problem="")
         await self.count()
+
+    def _nothing(self, sources: Sequence[Source]) -> Changes | None:
+        """Return the changes if there is nothing to index and no index, which then need not be opened; else None. Blocks."""
+        if self._exists():
+            return None
+        found = find_changes({}, sources)
+        return None if found.due else found
+
+    def _report_changes(self, changes: Changes) -> None:
+        self.report(
+            documents=changes.documents.total(),
+            by_source=changes.documents,
+            pending=len(changes.due),
+            large=changes.large,
+            remarks=changes.remarks,
+            checked_at=time.monotonic(),
+        )
 
     async def write(self, work: Callable[[MemoryBackend], T]) -> T:
         """Run a function that may change the backend. Raises as `OpenBackend.write` does."""
@@ -303,9 +321,8 @@ class RefreshResult(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[Due, ...] = ()
 
 
-def find_changes(index: MemoryBackend, sources: Sequence[Source]) -> Changes:
-    """Compare the sources with the index. Takes as long as listing them."""
-    known = index.known()
+def find_changes(known: Mapping[str, tuple[str, str]], sources: Sequence[Source]) -> Changes:
+    """Compare the sources with the documents of the index (`MemoryBackend.known`). Takes as long as listing them."""
     stamps = {path: stamp for path, (stamp, _) in known.items()}
     listings = [(source, source.list_documents(stamps)) for source in sources]
     listed = {path: (source, stamp) for source, each in reversed(listings) for path, stamp in each.stamps.items()}
@@ -352,7 +369,7 @@ def read_due(index: MemoryBackend, due: Sequence[Due], seconds: float = math.inf
 
 def refresh(index: MemoryBackend, sources: Sequence[Source]) -> RefreshResult:
     """Index all changes, however long it takes."""
-    found = find_changes(index, sources)
+    found = find_changes(index.known(), sources)
     if found.gone:
         index.remove(found.gone)
     return read_due(index, found.due)
