@@ -43,11 +43,11 @@ test-backends: $(VENV)/installed-with-backends qmd
 
 REAL_HOMES := $(VENV)/real-homes
 real-homes: $(VENV)/installed-for-tests
-	@for program in nanobot=nanobot-ai==0.3.5 hermes=hermes-agent==0.19.0; do \
+	@for program in nanobot=nanobot-ai==0.3.5 hermes=hermes-agent==0.19.0 qwenpaw=qwenpaw==2.2.2.post1; do \
 	    test -d $(REAL_HOMES)/$${program%%=*} || { $(BIN)/python -m venv $(REAL_HOMES)/$${program%%=*} && \
 	    $(REAL_HOMES)/$${program%%=*}/bin/pip install -qq $${program#*=}; } || exit 1; \
 	done
-	@for program in openclaw=2026.9.6 openclaw-files=2026.4.15; do \
+	@for program in openclaw=2026.9.6 openclaw-files=2026.4.29; do \
 	    test -d $(REAL_HOMES)/$${program%%=*} || \
 	    npm install --silent --ignore-scripts --prefix $(REAL_HOMES)/$${program%%=*} openclaw@$${program#*=} || exit 1; \
 	done

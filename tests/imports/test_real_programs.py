@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from plugins.testing.servers.openai_server import OpenAIServer, ScriptedResponse
@@ -137,10 +139,9 @@ async def test_calls_of_tools_and_attachments_of_llm(tmp_path: Path) -> None:
 
 
 def answers(call: ScriptedResponse, text: str) -> OpenAIServer:
-    """A server that answers the first question with a call, and what follows, of which a program may ask more, with a
-    text."""
+    """A server that answers the first question with tools with a call, and what else a program asks with a text."""
     scripted = iter([call])
-    return OpenAIServer(respond=lambda _: next(scripted, ScriptedResponse(text)))
+    return OpenAIServer(respond=lambda body: next(scripted if body.get("tools") else iter(()), ScriptedResponse(text)))
 
 
 def talks(home: Path) -> list[list[tuple[Any, ...]]]:
@@ -178,6 +179,70 @@ def looked_up(home: Path, asked: str, tool: str, read: str, answered: str) -> No
     assert result[:2] == ("tool_returned", "returned")
     assert read in result[2]
     assert answer == ("reply_imported", answered, [])
+
+
+CONFIGURE_QWENPAW = """
+import asyncio, sys
+from qwenpaw.providers.provider import ModelInfo, ProviderInfo
+from qwenpaw.providers.provider_manager import ProviderManager
+
+async def configure(url, key, model):
+    manager, models = ProviderManager.get_instance(), [ModelInfo(id=model, name=model)]
+    fake = {"base_url": url, "api_key": key, "is_custom": True, "chat_model": "OpenAIChatModel", "extra_models": models}
+    await manager.add_custom_provider(ProviderInfo(id="fake", name="Fake", **fake))
+    await manager.activate_model("fake", model)
+
+asyncio.run(configure(*sys.argv[1:]))
+"""
+
+
+@NEEDS_PROGRAMS
+async def test_qwenpaw(tmp_path: Path) -> None:
+    home, programs, environment = tmp_path / ".qwenpaw", f"{PROGRAMS}/qwenpaw/bin", {"HOME": str(tmp_path)}
+    note = home / "workspaces" / "default" / "iris.md"
+    call = ScriptedResponse("I look.", ("read_file", json.dumps({"file_path": str(note)})))
+    async with answers(call, "In May.").serving() as server:
+        await ran(f"{programs}/qwenpaw", "init", "--defaults", "--accept-security", seconds=PATIENCE, **environment)
+        note.write_text("Irises bloom in May.")
+        (note.parent / "BOOTSTRAP.md").unlink()  # it would stand before the question
+        configure = (f"{programs}/python", "-c", CONFIGURE_QWENPAW, server.url, server.KEY, server.MODEL)
+        await ran(*configure, seconds=PATIENCE, **environment)
+        await asks_qwenpaw(f"{programs}/qwenpaw", environment, "When do irises bloom?")
+    report = await imports(tmp_path / "home", "qwenpaw", home)
+    assert report["items"]["conversations"] == {"new": 1}
+    assert not [each for each in report["left_out"] if each["kind"] == "messages"]
+    looked_up(tmp_path / "home", "When do irises bloom?", "read_file", "Irises bloom in May.", "In May.")
+
+
+async def asks_qwenpaw(program: str, environment: dict[str, str], text: str) -> None:
+    """Start the server of QwenPaw, send a message on its console, and stop it after the answer."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    process = await asyncio.create_subprocess_exec(program, "app", "--port", port, env={**os.environ, **environment})
+    url = f"http://127.0.0.1:{port}/api"
+    try:
+        async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as http:
+            while not await answered(http, f"{url}/version"):
+                assert process.returncode is None
+                await asyncio.sleep(0.5)
+            content = [{"type": "text", "text": text}]
+            message = {"role": "user", "type": "message", "content": content}
+            body = {"session_id": "s", "user_id": "u", "channel": "console", "stream": True, "input": [message]}
+            async with http.post(f"{url}/console/chat", json=body) as response:
+                assert response.status == 200, await response.text()
+                await response.read()
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def answered(http: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with http.get(url) as response:
+            return response.status == 200
+    except aiohttp.ClientError:
+        return False
 
 
 @NEEDS_PROGRAMS

@@ -96,10 +96,18 @@ def _add(collected: MessageCollector, message: dict[str, Any]) -> None:
     for number, part in enumerate(_parts(message.get("content"))):
         named = f"{id_}#{number}" if id_ and number else id_
         calls, reasoning = calls_in(part.blocks), reasoning_of(part.blocks)
-        collected.add(role, part.blocks, id_=named, at=at, calls=calls, reasoning=reasoning)
+        collected.add(role, part.blocks, id_=named, at=at, model=_model(message), calls=calls, reasoning=reasoning)
         for each in part.results:
             of, output, failed = each.get("id"), each.get("output"), each.get("state") in _FAILED
             collected.add_result(of, output_of(output), failed=failed, files=[*inline_files(output)])
+
+
+def _model(message: dict[str, Any]) -> str:
+    """Return the model of a reply of version 2; "" if it is not known."""
+    found: object = message
+    for name in ("metadata", "qwenpaw_turn_usage", "usage", "model_name"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return clean(found, 100)
 
 
 def _parts(content: object) -> list[_Part]:
