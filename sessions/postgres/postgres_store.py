@@ -303,6 +303,8 @@ class PostgresStore(RowReader):
                 rows.append((log, last.seq, last.offset, line))
             with connection.cursor() as cursor:
                 cursor.executemany(_REPLACE, rows)
+            if last.seq < head:
+                connection.execute("DELETE FROM line WHERE log = %s AND seq > %s", (log, last.seq))
             connection.execute(_RESIZE, (last.seq, last.offset, log))
 
     async def remove(self, session: str) -> None:

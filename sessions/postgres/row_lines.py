@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
-from sessions.postgres.connections import Connection, Database, Row, is_unused
+from sessions.postgres.connections import TRANSACTION_TIMEOUTS, Connection, Database, Row, is_unused
 from sessions.store.protocols import LONGEST_LINE, START, Position, Stamp
 
 SMALLEST_PAGE = 16 * 1024
@@ -16,6 +16,9 @@ LARGEST_PAGE = 1024 * 1024
 
 MOST_LINES = 1000
 """Maximum number of lines of a page."""
+
+_ONE_VERSION = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+"""All pages are of the same version of a log, even if it is rewritten while they are read: a copy of it verifies."""
 
 _FORWARD = """
     SELECT ends, line FROM (
@@ -152,9 +155,11 @@ class RowReader:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        """Lend a connection. Raises UnknownSession if the database is unused."""
+        """Lend a connection for one version of what it reads. Raises UnknownSession if the database is unused."""
         try:
-            with self._database.connection() as connection:
+            with self._database.connection() as connection, connection.transaction():
+                limits = "; SET LOCAL transaction_timeout = 0" * (connection.info.server_version >= TRANSACTION_TIMEOUTS)
+                connection.execute(f"{_ONE_VERSION}{limits}".encode(), prepare=False)  # two statements cannot be prepared
                 yield connection
         except StorageFailed as error:
             if is_unused(error):

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
+import structlog
 
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import LogReplaced, SessionsError, StorageFailed, UnknownSession
@@ -28,8 +29,13 @@ TURNS, RETRY_SECONDS = 30, 1.0
 """Attempts to append what nobody waits for to a shared log, and the seconds between them; the next event tries again."""
 
 
+FLUSH_SECONDS = 10.0
+"""Seconds within which what waits must be appended to a shared log when it is closed."""
+
 PAGE_BYTES = 512 * 1024
 """Bytes of lines that are read at a time."""
+
+report = structlog.get_logger("exuvia.store")
 
 
 class LogFormat(msgspec.Struct, Generic[Event, State], frozen=True, kw_only=True):
@@ -104,16 +110,31 @@ class LazyLog(Generic[Event, State]):
         """The number of durable events, as far as they have been read."""
         return 0 if self._writer is None else self._writer.durable
 
-    async def close(self) -> None:
-        """Commit what was appended and close the log."""
+    async def flush(self) -> bool:
+        """Append to a shared log what waits for its turn; return False if that takes longer than FLUSH_SECONDS: it goes on
+        then, and `problem` says why."""
+        if self._queued and (self._appending is None or self._appending.done()):
+            self._appending = asyncio.create_task(self._append_queued())
         if self._appending is not None:
-            await self._appending
+            await asyncio.wait([self._appending], timeout=FLUSH_SECONDS)
+        return not self._queued
+
+    async def close(self) -> None:
+        """Commit what was appended and close the log. What nobody waits for is dropped if it cannot be appended within
+        FLUSH_SECONDS, and reported."""
+        if not await self.flush():
+            count, kinds = len(self._queued), sorted({str(type(event).__struct_config__.tag) for event in self._queued})
+            report.error("events_dropped", log=self._form.name, events=count, kinds=kinds, reason=self.problem)
+            self._queued.clear()
+        if self._appending is not None:
+            self._appending.cancel()
+            await asyncio.wait([self._appending])
         if self._writer is not None:
             await self._writer.close()
 
     async def rewrite(self, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
         """Replace the lines of the log, if there is one; see `Store.rewrite`. Raises StorageFailed, JournalDamaged."""
-        async with self._opening:
+        async with self._store.exclusive(self._form.name), self._opening:  # others append before it, or to the new lines
             if self._writer is not None:
                 await self._writer.close()
                 self._writer = None

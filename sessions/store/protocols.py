@@ -54,7 +54,8 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lines(Protocol):
-    """The lines of one log, for reading on threads. What is appended after it was opened is not included.
+    """The lines of one log, for reading on threads. What is appended after it was opened is not included, and if the log is
+    rewritten or removed meanwhile, they remain those of before.
 
     Lines are returned as they are stored, unverified. Where the log is damaged, a piece need not be a line, and a line may
     be missing; the last piece has no newline if the last line is incomplete.
@@ -243,7 +244,7 @@ class Store(LogReader, Protocol):
 
         Args:
             session: The log.
-            rewritten: Given its lines, yields the new ones, at least as many. Called on a thread.
+            rewritten: Given its lines, yields the new ones. Called on a thread.
 
         Raises:
             UnknownSession: There is no such log.

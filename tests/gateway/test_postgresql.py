@@ -152,6 +152,35 @@ async def test_two_agents_see_nothing_of_each_other_in_a_database_and_go_on_afte
     assert list(tmp_path.rglob("*.jsonl")) == []
 
 
+async def test_the_facts_of_each_agent_are_in_the_database_and_apart(tmp_path: Path, url: str) -> None:
+    config = f'[store]\nkind = "postgres"\nurl = "{url}"\n[agents.work]\n'
+    home = tmp_path / "home"
+    async with gateway(home, file=config):  # makes the tables, and the agent's folder
+        pass
+    options: dict[str, list[str]] = {"tea": [], "coffee": ["--agent", "work"]}
+    for said, of in options.items():
+        document = tmp_path / f"{said}.json"
+        document.write_text(json.dumps([{"content": f"They like {said}."}]))
+        imported = cli_on(home, "memory", "facts", "import", str(document), *of)
+        assert imported.exit_code == 0, imported.output
+    for said, of in options.items():
+        (fact,) = json.loads(cli_on(home, "memory", "facts", "list", "--json", *of).stdout)["facts"]
+        assert fact["content"] == f"They like {said}."
+        edited = cli_on(home, "memory", "facts", "edit", fact["id"], "--text", f"They like {said} with milk.", *of)
+        assert edited.exit_code == 0, edited.output
+    assert sorted(rows(url, "SELECT store, name FROM log WHERE name = 'facts'")) == [
+        ("agents/work", "facts"),
+        ("home", "facts"),
+    ]
+    assert list(home.rglob("*.jsonl")) == []
+    back = tmp_path / "back"
+    assert [fault for _, _, fault in copied(url, back).values()] == [""] * len(copied(url, back))
+    (back / "config.toml").write_text("[agents.work]\n")
+    for said, of in options.items():
+        (fact,) = json.loads(cli_on(back, "memory", "facts", "list", "--json", *of).stdout)["facts"]
+        assert fact["content"] == f"They like {said} with milk."
+
+
 async def test_a_lost_connection_ends_no_conversation(tmp_path: Path, url: str) -> None:
     async with gateway(tmp_path, settings=settings(url)) as running:
         client = await running.connect()
@@ -199,7 +228,7 @@ def contents(home: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 async def home(tmp_path: Path) -> Path:
-    """A home with three sessions, a link, and the log of a plugin."""
+    """A home with three sessions, a link, the log of a plugin, and facts of another agent."""
     home = tmp_path / "home"
     async with gateway(home) as running:
         client = await running.connect()
@@ -209,12 +238,14 @@ async def home(tmp_path: Path) -> Path:
     write_journal(home, 1, *messages(1, 3))[0].rename(home / "shares.jsonl")
     (home / "plugins" / "one").mkdir(parents=True)
     (home / "plugins" / "one" / "log.jsonl").write_bytes((home / "shares.jsonl").read_bytes())
+    (home / "agents" / "work").mkdir(parents=True)
+    (home / "agents" / "work" / "facts.jsonl").write_bytes((home / "shares.jsonl").read_bytes())
     return home
 
 
 async def test_a_home_is_copied_to_a_database_and_back_byte_for_byte(home: Path, url: str, tmp_path: Path) -> None:
     before = contents(home)
-    assert len(before) == 6  # with the ledger
+    assert len(before) == 7  # with the ledger
     there = copied(home, url)
     assert all(events == new > 0 and not fault for events, new, fault in there.values())
     assert {events for events, new, _ in copied(home, url).values() if new} == set()

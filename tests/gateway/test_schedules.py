@@ -60,8 +60,14 @@ from plugins.commands.schedule_commands import Remind, ScheduleCommand
 from plugins.testing.command_checks import CommandConformance, FixedSchedules, StaticConversation
 from sessions.files.committer import Committer
 from sessions.files.journals import Journals
+from sessions.postgres.connections import Database
+from sessions.postgres.group_commit import GroupCommitter
+from sessions.postgres.postgres_store import PostgresStore
+from sessions.store import lazy_log
+from sessions.store.reading import StoredLog
 from tests.gateway.elsewhere import LINES, Elsewhere
 from tests.gateway.gateways import TOKEN, Gateway, gateway
+from tests.servers.postgres_server import postgres_server
 from tests.shelf import Shelf
 from tests.waiting import DEADLINE, VirtualTime, deadline, until
 
@@ -887,6 +893,36 @@ def test_a_reminder_that_waits_stays_in_a_compacted_log() -> None:
         event = msgspec.json.decode(line, type=ScheduleEvent)
         folded = fold_schedule(folded, event, seq=number, at=json.loads(line)["at"], turn=None, size=len(line))
     assert folded == simulation.known
+
+
+async def test_the_long_log_of_several_gateways_is_compacted_by_one_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules_module, "LONG_LOG", 20)
+    url = postgres_server().database()
+    with Database(url) as database:
+        async with GroupCommitter(database) as committer:
+            stores = [PostgresStore(database, "home", tmp_path, committer, shared=True) for _ in range(2)]
+            async with Schedules(stores[0], lambda: NOW) as here, Schedules(stores[1], lambda: NOW) as there:
+                made = ScheduleSet(
+                    schedule="", person="owner", client="c", key="main", text="Do.", rule=Every(60, stamp_seconds(NOW))
+                )
+                first, second = await here.set(made), await there.set(made)
+                for minute in range(1, 15):
+                    due = stamp_seconds(NOW + timedelta(minutes=minute))
+                    handed = OccurrenceHanded(schedule=first.id, due=due, session="s", seq=minute)
+                    await here.record([OccurrenceDue(schedule=first.id, due=due, text="Do."), handed])
+                await there.remove("owner", second.id)
+                monkeypatch.setattr(lazy_log, "FRESH_SECONDS", 0.0)
+                before = (await here.known())[first.id]
+                await here.compact()
+                assert here._log.length == 2
+                third = await there.set(made)
+                assert set(await here.known()) == set(await there.known()) == {first.id, third.id}
+                after = (await there.known())[first.id]
+                assert (after.handed, after.last) == (before.handed, before.last) == (14, due)
+                assert StoredLog(stores[0], "schedules").verify().events == here._log.length
+    postgres_server().drop(url)
 
 
 async def test_a_long_log_is_compacted_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

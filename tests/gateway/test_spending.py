@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.cli.options import Invocation
 from gateway.cli.people.usage_commands import usage
@@ -26,15 +28,21 @@ from gateway.models.spending.spending_log import Ledger, Payer, RequestCharged, 
 from gateway.support.home import Home
 from plugins.testing.contexts import ManualClock
 from plugins.testing.servers.openai_server import OpenAIServer, ScriptedResponse
+from sessions.events.errors import StorageFailed
 from sessions.events.messages import Usage
 from sessions.files.committer import Commit, Committer
 from sessions.files.journal_folder import JournalFolder
 from sessions.files.journals import Journals
+from sessions.postgres.connections import Database
+from sessions.postgres.group_commit import GroupCommitter
+from sessions.postgres.postgres_store import PostgresStore
+from sessions.store import lazy_log
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.gateway.test_absurd_usage import SAID, responds, settings, status_settles
 from tests.gateway.test_plugin_services import SCRIBE
+from tests.servers.postgres_server import postgres_server
 from tests.shelf import Shelf
-from tests.waiting import until
+from tests.waiting import DEADLINE, deadline, until
 
 
 def priced(model: str, more: str = "") -> str:
@@ -362,3 +370,52 @@ async def test_the_command_prints_the_report_of_a_month(tmp_path: Path) -> None:
         out.seek(0)
         assert usage(call._replace(as_json=True), "2026-10", person) == 0
         assert json.loads(out.getvalue())["total"]["requests"] == requests
+
+
+async def test_charges_that_wait_for_the_database_at_the_end_of_a_month_are_in_its_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lazy_log, "FLUSH_SECONDS", DEADLINE)
+    monkeypatch.setattr(lazy_log, "RETRY_SECONDS", 0.0)
+    url, clock = postgres_server().database(), ManualClock(datetime(2026, 11, 30, 23, tzinfo=UTC))
+
+    def unreachable(*_: object) -> set[int]:
+        raise psycopg.OperationalError("the connection was lost")
+
+    with Database(url) as database:
+        async with GroupCommitter(database) as committer:
+            store = PostgresStore(database, "home", tmp_path, committer, shared=True)
+            ledger = Ledger(store, clock.now, lambda: UTC_ZONES)
+            await ledger.ready()
+            with monkeypatch.context() as away:
+                away.setattr(lazy_log, "FLUSH_SECONDS", 0.05)
+                away.setattr(GroupCommitter, "_append", unreachable)
+                ledger.append(charged(person="ana"))
+                clock.move(2 * 3600)
+                with pytest.raises(StorageFailed):
+                    await ledger.ready()
+            async with deadline():
+                await ledger.ready()
+                await ledger.close()
+            november, december = date(2026, 11, 1), date(2026, 12, 1)
+            assert [entry.person for entry in read_ledgers(store, [november], UTC_ZONES).entries] == ["ana"]
+            assert not read_ledgers(store, [december], UTC_ZONES).entries
+    postgres_server().drop(url)
+
+
+async def test_charges_that_could_not_be_stored_are_reported_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object) -> None:
+        raise StorageFailed("The disk is full.")
+
+    monkeypatch.setattr(Journals, "create", full)
+    async with Committer() as committer:
+        ledger = Ledger(Journals(tmp_path, tmp_path / "quarantine", committer), ManualClock().now, lambda: UTC_ZONES)
+        config = Settings(load_config(None, environment={}, overrides={}))
+        with capture_logs() as reports:
+            async with Spending(ledger, config, Counters(), find=nobody):
+                ledger.append(charged())
+        (dropped,) = [each for each in reports if each["event"] == "charges_dropped"]
+        assert dropped["charges"] == 1
+        assert "The disk is full." in dropped["reason"]

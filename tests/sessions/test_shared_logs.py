@@ -13,18 +13,22 @@ from typing import Any, TypeAlias
 import msgspec
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
+from sessions.events.codec import FIRST, encode_line
 from sessions.events.errors import StorageFailed
-from sessions.postgres import advisory_lock
+from sessions.postgres import advisory_lock, row_lines
 from sessions.postgres.connections import Database
 from sessions.postgres.group_commit import GroupCommitter
 from sessions.postgres.postgres_store import PostgresStore
 from sessions.store import lazy_log
 from sessions.store.lazy_log import LazyLog, LogFormat
-from sessions.store.reading import StoredLog
+from sessions.store.protocols import START, Lines
+from sessions.store.reading import StoredLog, verify_lines
 from sessions.store.rewriting import rechained
 from tests.servers.postgres_server import postgres_server
 from tests.stories import AT
+from tests.waiting import DEADLINE, deadline
 
 
 class Taken(msgspec.Struct, frozen=True, tag_field="kind", tag="taken"):
@@ -147,6 +151,50 @@ async def test_a_log_that_another_gateway_has_rewritten_is_read_again(url: str, 
         assert await here.durable_state() == {0: "here", 1: "nobody", 2: "there"}
 
 
+async def test_a_log_that_was_made_shorter_is_continued_by_all_gateways(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(advisory_lock, "WAIT_SECONDS", DEADLINE)
+    async with one_of_several(url, tmp_path) as (store, here), one_of_several(url, tmp_path) as (_, there):
+        for number in range(5):
+            assert await take(there if number % 2 else here, "somebody") == number
+
+        def fewer(_: Lines) -> Iterator[bytes]:
+            yield encode_line(1, AT, None, Taken(0, "all"), FIRST)[0]
+
+        async with there.writing() as writer:
+            rewriting = asyncio.create_task(here.rewrite(fewer))
+            assert await writer.append_durable(Taken(5, "in its turn")) == 6
+        await rewriting
+        assert FORM.read(store) == {0: "all"}
+        assert await take(there, "there") == 1
+        assert await take(here, "here") == 2
+        assert StoredLog(store, "numbers").verify().events == 3
+        with psycopg.connect(url) as outside:
+            assert outside.execute("SELECT count(*), max(seq) FROM exuvia.line").fetchone() == (3, 3)
+
+
+async def test_a_log_that_is_rewritten_or_removed_while_it_is_read_is_read_as_it_was(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup verifies it, and then copies it."""
+    monkeypatch.setattr(row_lines, "MOST_LINES", 2)
+    async with one_of_several(url, tmp_path) as (store, log):
+        for _ in range(6):
+            await take(log, "somebody")
+        with store.read("numbers") as lines:
+            reading = lines.forward(START)
+            before = [next(reading)]
+            await log.rewrite(lambda each: rechained(each, lambda line: line.replace(b'"by":"somebody"', b'"by":"no"')))
+            before += reading
+            assert len(before) == 6
+            assert all(b'"by":"somebody"' in line for line in before)
+            await log.close()
+            await store.remove("numbers")
+            assert verify_lines(lines, START, lambda _: None).seq == 6
+        assert store.stamp("numbers") is None
+
+
 async def test_what_nobody_waits_for_is_appended_in_the_next_turn(url: str, tmp_path: Path) -> None:
     async with one_of_several(url, tmp_path) as (_, here), one_of_several(url, tmp_path) as (_, there):
         append = await there.appender()
@@ -181,3 +229,42 @@ async def test_an_append_whose_answer_was_lost_is_not_repeated(
         await log.close()
         assert FORM.read(store) == {0: "first", 1: "me", 2: "me", 3: "me"}  # the fold refuses a number that is taken
     assert lost == [1]
+
+
+async def test_a_log_is_closed_in_time_without_a_database_and_what_is_dropped_is_reported(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with one_of_several(url, tmp_path) as (store, log):
+        await take(log, "first")
+        with monkeypatch.context() as away, capture_logs() as reports:
+            away.setattr(lazy_log, "FLUSH_SECONDS", 0.05)
+            away.setattr(GroupCommitter, "_append", _unreachable)
+            add = await log.appender()
+            add(Taken(1, "me"))
+            add(Taken(2, "me"))
+            async with deadline():
+                await log.close()
+            assert log.problem == "" or "did not confirm a commit" in log.problem
+        (dropped,) = [each for each in reports if each["event"] == "events_dropped"]
+        assert (dropped["log"], dropped["events"], dropped["kinds"]) == ("numbers", 2, ["taken"])
+        assert FORM.read(store) == {0: "first"}
+
+
+async def test_closing_tries_again_what_could_not_be_appended(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lazy_log, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(lazy_log, "TURNS", 1)
+    async with one_of_several(url, tmp_path) as (store, log):
+        await take(log, "first")
+        with monkeypatch.context() as away:
+            away.setattr(GroupCommitter, "_append", _unreachable)
+            (await log.appender())(Taken(1, "me"))
+            assert log._appending is not None
+            await log._appending
+        await log.close()
+        assert FORM.read(store) == {0: "first", 1: "me"}
+
+
+def _unreachable(*_: object) -> set[int]:
+    raise psycopg.OperationalError("the connection was lost")

@@ -23,6 +23,7 @@ from gateway.support.storage import agents_with_logs, attachments_of, cluster_ro
 from gateway.wiring.open_stores import LogStores, open_log_stores
 from plugins.support.secrets import Secret
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
+from sessions.files.fsync import make_folder
 from sessions.files.home_lock import HomeLock
 from sessions.store.protocols import START, Blobs, Log, LogReader, Position, Store
 from sessions.store.reading import PAGE_BYTES, StoredLog, verify_position
@@ -119,6 +120,8 @@ def _resolved(url: str) -> Secret:
 
 async def _copy_all(origin: Home, target: Home) -> list[Copied]:
     async with open_log_stores(origin) as source, open_log_stores(target) as sink:
+        for agent in agents_with_logs(origin) if target.database is None else ():
+            make_folder(target.of_agent(agent).root)
         copied = []
         for kind, name, store_of in _logs(origin, source):
             if store_of(source).stamp(name) is not None:

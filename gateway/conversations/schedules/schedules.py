@@ -315,13 +315,13 @@ class Schedules:
             raise SchedulesUnusable(sentence_of(error)) from error
 
     async def compact(self) -> None:
-        """Drop what the schedules in force do not need from a long log. That of several gateways is left as it is.
+        """Drop what the schedules in force do not need from a long log.
 
         Raises:
             SchedulesUnusable: The log cannot be rewritten.
         """
         before = self._log.length
-        if self.shared or before <= max(LONG_LOG, PER_SCHEDULE * len(await self.known())):
+        if before <= max(LONG_LOG, PER_SCHEDULE * len(await self.known())):
             return
         try:
             await self._log.rewrite(lambda lines: compacted_lines(SCHEDULES.state_of(lines)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import datetime, timedelta
 from secrets import token_hex
 from types import TracebackType
@@ -39,6 +38,7 @@ from gateway.models.spending.spending_log import (
     Sums,
     Zones,
 )
+from gateway.support.errors import sentence_of
 from plugins.api.chat import ChatProvider, HasAddress
 from plugins.api.command import BudgetState, CommandFailed, SpendingSummary
 from plugins.api.embedding import CountsTokens, EmbeddingProvider
@@ -162,8 +162,10 @@ class Spending:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(SessionsError, InvalidLine):
+        try:
             await self.ledger.flush()
+        except (SessionsError, InvalidLine) as failure:
+            log.error("charges_dropped", charges=self.ledger.deferred, reason=sentence_of(failure))
         await self.ledger.close()
 
     @property

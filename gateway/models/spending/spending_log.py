@@ -23,7 +23,7 @@ from gateway.config.keys import Sections
 from gateway.models.spending.prices import Rate
 from gateway.support.home import SPENDING
 from plugins.support.workspace import OWNER
-from sessions.events.errors import SessionsError
+from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.events import MAIN_AGENT
 from sessions.events.messages import Usage
 from sessions.store.cluster import Cluster
@@ -393,6 +393,11 @@ class Ledger:
         """Return why the ledger cannot be used, as a sentence; empty if it can."""
         return self._log.problem if self._log is not None else ""
 
+    @property
+    def deferred(self) -> int:
+        """The number of events that wait for the log to be opened."""
+        return len(self._deferred)
+
     async def ready(self) -> None:
         """Open this month's log. Raises StorageFailed and InvalidLine."""
         await self._current()
@@ -421,7 +426,7 @@ class Ledger:
     async def rewrite(self, name: str, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
         """Replace the lines of a month's log; what is charged meanwhile waits. Raises StorageFailed, JournalDamaged."""
         async with self._opening:
-            await self.close()
+            await self._leave()
             await self._store.rewrite(name, rewritten)
 
     def append(self, event: LedgerEvent, *, urgent: bool = True) -> None:
@@ -449,7 +454,7 @@ class Ledger:
 
     async def _open(self, month: date, zones: Zones) -> None:
         first = self._log is None
-        await self.close()
+        await self._leave()
         before = await asyncio.to_thread(read_ledgers, self._store, [month_before(month)], zones)
         self._log = LazyLog(
             ledger_format(month, before), self._store, self.now, unusable="The spending ledger cannot be used"
@@ -463,6 +468,12 @@ class Ledger:
         deferred, self._deferred = self._deferred, []
         for event in deferred:
             self.append(event)
+
+    async def _leave(self) -> None:
+        """Close the log in order to use another one. Raises StorageFailed if something still waits to be appended to it."""
+        if self._log is not None and not await self._log.flush():
+            raise StorageFailed(self._log.problem or "The spending ledger takes too long; try again shortly.")
+        await self.close()
 
     def _charge_abandoned(self, writer: LogWriter[LedgerEvent, Sums], *, all_: bool = False) -> None:
         """Charge in full the requests that a process has left behind: all, or those of gateways that are gone and those
