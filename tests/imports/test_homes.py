@@ -121,7 +121,8 @@ def test_compressed_events_of_openclaw_are_read_and_damaged_ones_counted(
     root, home, texts = tmp_path / ".openclaw", tmp_path / "home", [json.dumps(each) for each in OPENCLAW_EVENTS]
     monkeypatch.setattr(openclaw, "EVENT_BYTES", 100_000)
     rows = [(None, compressed(text)) for text in texts]
-    broken = [compressed("x" * 100_001), b"noise", rows[0][1][:-9], b""]
+    large = {"type": "message", "id": "l", "message": {"role": "user", "content": "x" * 100_000}}
+    broken = [compressed(json.dumps(large)), b"noise", rows[0][1][:-9], b""]
     openclaw_database(root / "agents" / "main", [*rows, *((None, each) for each in broken), (None, None)])
     report = imported(home, "openclaw", root)
     assert list(spoken(home).values()) == [["Water the daffodils?", "Not today.", "It rained enough."]]

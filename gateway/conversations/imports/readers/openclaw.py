@@ -106,17 +106,16 @@ def _events(rows: Any) -> Iterator[dict[str, Any]]:
 
 
 def _decompressed(content: object) -> bytes:
-    """Return what was compressed by zstd; nothing if it is damaged, or too large."""
+    """Return what was compressed by zstd, cut where it is too large; nothing if it is damaged."""
     if sys.version_info >= (3, 14):
         from compression import zstd  # noqa: PLC0415 - only where something is compressed
     else:
         from backports import zstd  # noqa: PLC0415 - only where something is compressed
 
     try:
-        found = zstd.ZstdDecompressor().decompress(content, EVENT_BYTES + 1) if isinstance(content, bytes) else b""
+        return zstd.ZstdDecompressor().decompress(content, EVENT_BYTES) if isinstance(content, bytes) else b""
     except zstd.ZstdError:
         return b""
-    return found if len(found) <= EVENT_BYTES else b""
 
 
 def _conversation(session: str, key: str, events: Iterator[dict[str, Any]]) -> Iterator[SourceItem]:
