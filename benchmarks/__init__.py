@@ -21,6 +21,7 @@ Benchmarks of components, without a gateway process:
 - `long`, `compacting`: long sessions at small windows (`long_session`, `stage`), and the cost of one compaction.
 - `retrieval`: the quality of search on the LoCoMo conversations (`locomo`), with cached vectors (`cached_vectors`), and with
   weights fitted to the other conversations (`cross_validation`); and questions without an answer (`unanswerable`).
+- `kinds`: the default ranking beside the simpler fusions on several kinds of notes.
 - `searching`, `index`: the speed of search, and the size of a large index.
 - `sandbox`: the time that a command costs at each level of the sandbox.
 - `skills`: the time that skills cost at the start, in each turn and for a search.

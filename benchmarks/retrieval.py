@@ -76,7 +76,7 @@ def _measured(
     judged = {
         way: _ranked(as_copaw if rules.fusion == "copaw" else gathered, days, rules) for way, rules in RANKINGS.items()
     }
-    judged[BASELINE] = {name: [_judged(_baseline(each), each) for each in asked] for name, asked in gathered.items()}
+    judged[BASELINE] = {name: [judged_keys(baseline(each), each) for each in asked] for name, asked in gathered.items()}
     if len(loaded) > 1:
         judged[CROSS_VALIDATED] = _cross_validated(gathered)
     for way in sorted(judged, key=lambda way: (way != DEFAULT, way != CROSS_VALIDATED, way != BASELINE)):
@@ -118,17 +118,17 @@ def _ranked(
     gathered: Mapping[str, Sequence[Gathered]], days: Mapping[str, date], rules: Rules
 ) -> dict[str, list[EvalMetrics]]:
     return {
-        name: [_judged([hit.candidate.key for hit in rank(each[0], rules, days[name])], each) for each in asked]
+        name: [judged_keys([hit.candidate.key for hit in rank(each[0], rules, days[name])], each) for each in asked]
         for name, asked in gathered.items()
     }
 
 
-def _judged(keys: Sequence[int], asked: Gathered) -> EvalMetrics:
+def judged_keys(keys: Sequence[int], asked: Gathered) -> EvalMetrics:
     _, places, answers = asked
     return judge([{places[key]} for key in keys[: max(CUTOFFS)]], answers, CUTOFFS)
 
 
-def _baseline(asked: Gathered) -> list[int]:
+def baseline(asked: Gathered) -> list[int]:
     """Rank the candidates by the baseline."""
     found = asked[0]
     vectors = min_max([each.cosine or 0.0 for each in found])
@@ -153,7 +153,7 @@ def _cross_validated(gathered: Mapping[str, Sequence[Gathered]]) -> dict[str, li
         print(f"  without {name}: weights {', '.join(f'{weight:.2f}' for weight in weights)}", file=sys.stderr)
         orders = [np.argsort(-(each.parts @ weights), kind="stable") for each in by_name[name]]
         judged[name] = [
-            _judged([list(each[1])[at] for at in order[:10]], each) for order, each in zip(orders, asked, strict=True)
+            judged_keys([list(each[1])[at] for at in order[:10]], each) for order, each in zip(orders, asked, strict=True)
         ]
     return judged
 

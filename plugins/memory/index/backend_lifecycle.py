@@ -4,7 +4,6 @@ search."""
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -79,6 +78,8 @@ class SingleThreadBackend:
             raise BackendFailed(f"it fails, {call_failure(error)}".rstrip(".")) from error
         self._rebuilt = True
         if self._place.is_dir():
+            import shutil  # noqa: PLC0415 - imports three compression libraries, for the first search after a start
+
             shutil.rmtree(self._place, ignore_errors=True)
         else:
             self._place.unlink(missing_ok=True)

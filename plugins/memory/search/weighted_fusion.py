@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from plugins.memory.search.candidates import Candidate, Part, Rules, min_max
 
@@ -151,7 +150,9 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
 
 def _turn_length(candidates: Sequence[Candidate], lengths: Sequence[int]) -> float:
     """Return the median length of a turn, where a chunk without speakers counts as one."""
-    return median([length / max(1, each.turns) for each, length in zip(candidates, lengths, strict=True)])
+    turns = sorted([length / max(1, each.turns) for each, length in zip(candidates, lengths, strict=True)])
+    half = len(turns) // 2
+    return turns[half] if len(turns) % 2 else (turns[half - 1] + turns[half]) / 2  # `statistics` takes long to import
 
 
 def _weights(meaning: float, vectors: float, sections: float) -> dict[str, float]:
