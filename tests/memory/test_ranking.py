@@ -312,6 +312,16 @@ def test_words_that_no_note_has_speak_against_an_answer_and_names_even_more(cosi
 
 
 @pytest.mark.parametrize(
+    ("size", "length", "answered"),
+    [(120, 90, True), (600, 90, False), (20, 600, False)],
+    ids=["few short notes", "many short notes", "few sections"],
+)
+def test_a_word_that_few_short_notes_lack_speaks_less_against_an_answer(size: int, length: int, answered: bool) -> None:
+    some = Candidate(key=1, text="x" * length, bears=frozenset({("heating", 0.33)}), closest=(0.33, 0.0))
+    assert bool(may_answer([some], size=size, question=Asked(unseen=1.0))) == answered
+
+
+@pytest.mark.parametrize(
     ("question", "named"),
     [
         ("When does Fatima fly?", True),

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from plugins.memory.search.candidates import Candidate, Ranked
-from plugins.memory.search.weighted_fusion import AROUND
+from plugins.memory.search.weighted_fusion import AROUND, SECTION, TURN, between, turn_length
 from plugins.support.text.words import language_in, words_in
 
 
@@ -29,7 +29,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     named: float
     """The share of candidates whose headings or speakers the question names."""
     unseen: float
-    """The share of the question's words that no note contains."""
+    """The share of the question's words that no note contains; half as much in few and short notes, which have few words."""
     stranger: float
     """1 if the question names somebody or something that no note contains."""
     code: float
@@ -64,6 +64,9 @@ BY_WORDS = Cut(
 """For chunks without vectors."""
 
 MOST_CHUNKS = 500
+
+FEW, ENOUGH = 12_000.0, 40_000.0
+"""Bytes of short notes: up to FEW, a word that none of them contains counts half; from ENOUGH on fully."""
 
 WHOLE = 0.85
 """Share of the question's words from which on a chunk answers without other evidence, such as an identifier."""
@@ -180,11 +183,17 @@ def evidence_in(found: Sequence[Ranked], candidates: Sequence[Candidate], questi
         share=max(map(_share, candidates)),
         around=max(map(_around, found), default=0.0),
         named=sum(each.named for each in candidates) / len(candidates),
-        unseen=question.unseen,
+        unseen=question.unseen * (1 - _scarcity(candidates, size) / 2),
         stranger=float(question.stranger),
         code=sum(_is_code(each.candidate.text) for each in found) / len(found) if found else 0.0,
         chunks=math.log(min(max(1, size), MOST_CHUNKS)),
     )
+
+
+def _scarcity(candidates: Sequence[Candidate], size: int) -> float:
+    """Return 1 if the notes are few and short, as far as candidates show, 0 if they are many or long."""
+    length = turn_length(candidates, [len(each.text.encode()) for each in candidates])
+    return (1 - between(length, TURN, SECTION)) * (1 - between(length * size, FEW, ENOUGH))
 
 
 def _is_plain(one: Candidate, question: Asked, *, exact: bool) -> bool:

@@ -117,9 +117,7 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
     # If many words match and vectors disagree, as in a language that the model does not know, vectors must count less.
     vectors = 1 - most * (1 - _agreement(meant, shares)) if cosines else 0.0
     lengths = [len(each.text.encode()) for each in candidates]
-    weights = _weights(
-        rules.meaning if cosines else 0.0, vectors, _between(_turn_length(candidates, lengths), TURN, SECTION)
-    )
+    weights = _weights(rules.meaning if cosines else 0.0, vectors, between(turn_length(candidates, lengths), TURN, SECTION))
     largest = max(each.keywords for each in candidates) or 1.0
     meaning = {each.key: value for each, value in zip(candidates, min_max(meant), strict=True)}
     words = {each.key: trust * each.keywords / largest for each in candidates}
@@ -139,7 +137,7 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
             _share_of_question_before(there, each),
             notes[each.note],
             float(each.named),
-            _between(length, SHORTEST, LONGEST),
+            between(length, SHORTEST, LONGEST),
             float(each.dated),
             float(each.timed),
             1 - min(each.asks, QUESTIONS) / QUESTIONS,
@@ -148,7 +146,7 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
     return parts
 
 
-def _turn_length(candidates: Sequence[Candidate], lengths: Sequence[int]) -> float:
+def turn_length(candidates: Sequence[Candidate], lengths: Sequence[int]) -> float:
     """Return the median length of a turn, where a chunk without speakers counts as one."""
     turns = sorted([length / max(1, each.turns) for each, length in zip(candidates, lengths, strict=True)])
     half = len(turns) // 2
@@ -191,7 +189,7 @@ def _dot(one: Sequence[float], other: Sequence[float]) -> float:
     return math.fsum(map(operator.mul, one, other))
 
 
-def _between(length: float, low: float, high: float) -> float:
+def between(length: float, low: float, high: float) -> float:
     """Return where a length is between two others on a logarithmic scale, from 0 to 1."""
     return min(1.0, max(0.0, math.log(max(length, 1.0) / low) / math.log(high / low)))
 
