@@ -20,12 +20,14 @@ TEXTS = ["one", "two"]
 
 
 @asynccontextmanager
-async def embedding(home: Path, *answers: Any, **settings: Any) -> AsyncIterator[tuple[OpenAIEmbeddingServer, Any]]:
+async def embedding(
+    home: Path, *answers: Any, file: str | None = None, **settings: Any
+) -> AsyncIterator[tuple[OpenAIEmbeddingServer, Any]]:
     """The service behind the gateway, and OpenAI's client in front of it."""
     async with OpenAIEmbeddingServer(*answers).serving() as server:
         own = {"provider": "openai", "base_url": server.url, "api_key": server.KEY, "model": server.MODEL} | settings
         wanted = {f"memory.embedding.{name}": value for name, value in own.items()}
-        async with gateway(home, settings=wanted) as g, client_of(g) as client:
+        async with gateway(home, settings=wanted, file=file) as g, client_of(g) as client:
             yield server, client
 
 
@@ -79,6 +81,18 @@ async def test_a_failing_embedding_provider_is_a_server_error(tmp_path: Path) ->
         with pytest.raises(openai.InternalServerError) as caught:
             await client.embeddings.create(model="exuvia", input="one")
         assert (caught.value.status_code, caught.value.code) == (502, "credentials_refused")
+
+
+async def test_texts_that_do_not_fit_into_a_budget_are_not_embedded(tmp_path: Path) -> None:
+    table = f'[prices."openai:{OpenAIEmbeddingServer.MODEL}"]\ninput = 1.0\noutput = 0.0\n'
+    budget = '[budgets."*"]\nday = 0.00001\n'  # ten tokens
+    async with embedding(tmp_path, file=table + budget) as (server, client):
+        await client.embeddings.create(model="exuvia", input="one")
+        asked = len(server.requests)
+        with pytest.raises(openai.RateLimitError, match="The budget of owner for today") as refused:
+            await client.embeddings.create(model="exuvia", input="a text that is longer than that " * 10)
+        assert refused.value.code == "insufficient_quota"
+        assert len(server.requests) == asked
 
 
 async def test_without_an_embedding_provider_the_error_says_so(tmp_path: Path) -> None:

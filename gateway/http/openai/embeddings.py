@@ -62,7 +62,7 @@ class Embeddings:
         Raises:
             ApiError: The request is invalid.
             ModelUnknown: This model does not embed here.
-            ProviderError: The provider failed.
+            ProviderError: The provider failed, or the person's budget is spent.
         """
         texts = _texts(body.input)
         tokens = sum(estimate(text) for text in texts)
@@ -71,6 +71,7 @@ class Embeddings:
         with self._hold():
             provider = self._provider(body.model)
             _check_dimensions(body.dimensions, provider.dimensions(), body.model)
+            await self._spending.check_embedding(provider, tokens, Payer(person))
             vectors = [each for part in _batches(texts) for each in await provider.embed(part, "note")]
             self._spending.charge_embedding(provider, tokens, Payer(person))
         _check_dimensions(body.dimensions, len(vectors[0]), body.model)

@@ -243,6 +243,26 @@ class Spending:
         names = set(RequestReserved.__struct_fields__) - known.keys()
         return RequestReserved(**{name: getattr(template, name) for name in names}, **known)
 
+    async def check_embedding(self, provider: EmbeddingProvider, tokens: int, payer: Payer) -> None:
+        """Check that texts of about this many tokens may be embedded within the budgets. Nothing is reserved: the charge
+        follows at once.
+
+        Raises:
+            BudgetSpent: It does not.
+            BudgetUnknown: The ledger cannot be used, and a budget limits the request.
+        """
+        config = self._settings.current
+        rate = self._rate(price_of(provider, provider.model() or "", config.prices, self.currency))
+        limits = limits_of(config, payer, self.ledger.now(), Zones.of(config))
+        if rate is None or not limits:
+            return
+        try:
+            await self.ledger.ready()
+            sums = self.ledger.state or await self.ledger.sums()
+        except (SessionsError, InvalidLine) as error:
+            raise BudgetUnknown(f"A budget limits this request, and what was spent is not known: {error}") from error
+        check_limits(limits, sums, self.currency, micros_of(rate, Usage(input=tokens)))
+
     def charge_embedding(self, provider: EmbeddingProvider, tokens: int, payer: Payer) -> None:
         """Charge embedded texts of about this many tokens, without waiting. Those that a model on this machine embedded cost
         nothing and are not recorded."""
