@@ -46,6 +46,7 @@ from tests.memory.without_fts5 import refuse_fts5
 from tests.servers.embedding_vendors import OpenAIEmbeddingServer
 from tests.servers.search_services import KEY, SearchServer
 from tests.sessions.journal_files import extend_journal, messages, write_journal
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-for-tests-that-is-long-enough"
@@ -135,6 +136,8 @@ async def test_a_running_gateway_is_not_disturbed(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         client = await running.connect()
         await client.chat("one")
+        (ledger,) = tmp_path.glob("spending-*.jsonl")
+        await until(lambda: b"request_charged" in ledger.read_bytes())  # 50 ms later at most
         # The catalog is written behind, by the gateway itself, whenever it likes.
         files = [path for path in tmp_path.rglob("*") if not path.name.startswith("catalog.sqlite") and path != tmp_path]
         home = {path: path.stat().st_mtime_ns for path in files}
