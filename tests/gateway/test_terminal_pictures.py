@@ -11,6 +11,7 @@ import re
 import struct
 import sys
 import threading
+import tty
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,9 +42,7 @@ KITTY_OK, NO_SIXEL, HAS_SIXEL = b"\x1b_Gi=31;OK\x1b\\", b"\x1b[?62;22c", b"\x1b[
 # --- what the terminal can show ---------------------------------------------------------------------------------------
 
 
-def detected(
-    answers: bytes, environment: Mapping[str, str], *, protocol: Protocol | None = None, seconds: float = DEADLINE
-) -> tuple[Detected, bytes]:
+def detected(answers: bytes, environment: Mapping[str, str]) -> tuple[Detected, bytes]:
     """Return what is detected on a terminal that answers this to the first query, and the queries."""
     near, far = pty.openpty()
     queries: list[bytes] = []
@@ -55,7 +54,7 @@ def detected(
     thread = threading.Thread(target=answer)
     thread.start()
     try:
-        return detect(far, far, environment, protocol=protocol, seconds=seconds), queries[0]
+        return detect(far, far, environment, protocol=None, seconds=DEADLINE), queries[0]
     finally:
         thread.join()
         os.close(near)
@@ -91,9 +90,17 @@ def test_what_is_typed_while_the_terminal_answers_is_kept_and_the_size_of_a_cell
     assert [press.data for press in parsed_keys(found.typed)] == ["h", "e", "l", "l", "o", "\x1b[A"]
 
 
-def test_a_terminal_that_does_not_answer_shows_no_pictures_unless_it_is_known_to() -> None:
-    assert detected(b"typed", {}, seconds=0.1)[0] == Detected(None, b"typed")
-    assert detected(b"typed", {}, protocol="sixel", seconds=0.1)[0] == Detected(Graphics("sixel"), b"typed")
+@pytest.mark.parametrize("protocol", [None, "sixel"])
+def test_a_terminal_that_does_not_answer_shows_no_pictures_unless_it_is_known_to(protocol: Protocol | None) -> None:
+    near, far = pty.openpty()
+    try:
+        tty.setcbreak(far)
+        os.write(near, b"typed")
+        found = detect(far, far, {}, protocol=protocol, seconds=0.1)
+    finally:
+        os.close(near)
+        os.close(far)
+    assert found == Detected(Graphics(protocol) if protocol else None, b"typed")
 
 
 # --- the bytes --------------------------------------------------------------------------------------------------------
