@@ -320,6 +320,7 @@ async def with_providers(
     settings: dict[str, Any] = {"agent.model": "auto", "memory.embedding.provider": "evil"}
     async with with_plugin(root, monkeypatch, source, **settings) as g:
         client = await g.connect()
+        (g.home / "workspace" / "MEMORY.md").write_text("Tea is at four.\n")  # nothing is embedded where nothing is indexed
         async with deadline():
             await client.command("/model scripted:echo", session="other")
             yield g, client
