@@ -28,6 +28,9 @@ from gateway.backup.manifest import read_manifest
 RATE = 200.0
 """Messages a second, of all sessions together."""
 
+ROUNDS = 2
+"""The most rounds: each makes two backups of all journals, and verifies both."""
+
 TURNS = 30
 """Turns of each journal that is there before: about 50 kB."""
 
@@ -88,7 +91,7 @@ class Measured:
 
 
 def run(setting: Setting) -> list[Figure]:
-    """Measure as many rounds as there are runs."""
+    """Measure as many rounds as there are runs, at most ROUNDS."""
     with (
         serving("model_server") as (_, model_port),
         new_home(setting.folder) as home,
@@ -106,7 +109,7 @@ async def _measure(setting: Setting, process: GatewayProcess, home: Path, folder
     measured = Measured()
     async with _load(setting, process) as load:
         await load.more(2 * setting.sessions)  # sessions are created
-        for number in range(setting.runs):
+        for number in range(min(setting.runs, ROUNDS)):
             measured.without.append(await load.more(setting.each * setting.sessions))
             for kind in (FIRST, SECOND):
                 target, before = folder / str(number), _lengths(home)

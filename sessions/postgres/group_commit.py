@@ -28,30 +28,35 @@ from sessions.store.queued_log import QueuedLog
 BATCH_BYTES = 1024 * 1024
 """Bytes from which no further log is added to a statement."""
 
-_STATEMENT = f"""
-    WITH fence AS {FENCE}, given AS (
-        SELECT * FROM unnest(%(logs)b::bigint[], %(epochs)b::bigint[], %(heads)b::bigint[], %(lasts)b::bigint[],
-                             %(sizes)b::bigint[], %(owners)b::text[]) AS given (log, epoch, head, last, size, owner)
-        WHERE owner = '' OR owner IN (SELECT id FROM fence)
-    ), moved AS (
-        UPDATE log SET head = given.last, size = given.size,
-                       changed = greatest(changed + 1, extract(epoch FROM clock_timestamp()) * 1000000000)
-        FROM given WHERE log.id = given.log AND log.epoch = given.epoch AND log.head = given.head%s
-        RETURNING log.id, log.changed
-    ), inserted AS (
-        INSERT INTO line (log, seq, ends, line)
-        SELECT new.log, new.seq, new.ends, new.line
-        FROM unnest(%(line_logs)b::bigint[], %(seqs)b::bigint[], %(ends)b::bigint[], %(lines)b::bytea[])
-             AS new (log, seq, ends, line) JOIN moved ON moved.id = new.log
-    )%s
-    SELECT id, changed FROM moved
-"""  # noqa: S608 - a fragment of ours
 
-_APPEND = _STATEMENT.replace("%s", "")
+def _append_statement(condition: str = "", first: str = "") -> str:
+    """Return the statement that appends to several logs: with a further condition for a log, and with a further query that
+    refers to the logs that were appended to (`moved`)."""
+    return f"""
+        WITH fence AS {FENCE}, given AS (
+            SELECT * FROM unnest(%(logs)b::bigint[], %(epochs)b::bigint[], %(heads)b::bigint[], %(lasts)b::bigint[],
+                                 %(sizes)b::bigint[], %(owners)b::text[]) AS given (log, epoch, head, last, size, owner)
+            WHERE owner = '' OR owner IN (SELECT id FROM fence)
+        ), moved AS (
+            UPDATE log SET head = given.last, size = given.size,
+                           changed = greatest(changed + 1, extract(epoch FROM clock_timestamp()) * 1000000000)
+            FROM given WHERE log.id = given.log AND log.epoch = given.epoch AND log.head = given.head {condition}
+            RETURNING log.id, log.changed
+        ), inserted AS (
+            INSERT INTO line (log, seq, ends, line)
+            SELECT new.log, new.seq, new.ends, new.line
+            FROM unnest(%(line_logs)b::bigint[], %(seqs)b::bigint[], %(ends)b::bigint[], %(lines)b::bytea[])
+                 AS new (log, seq, ends, line) JOIN moved ON moved.id = new.log
+        ) {first}
+        SELECT id, changed FROM moved
+    """  # noqa: S608 - fragments of ours
 
-_APPEND_FIRST = _STATEMENT.replace("%s", f" AND (given.owner = '' OR NOT {BEGINS_ELSEWHERE})", 1).replace(
-    "%s", f", begun AS ({BEGIN_MOVED})"
-)
+
+_APPEND = _append_statement().encode()
+
+_APPEND_FIRST = _append_statement(
+    f"AND (given.owner = '' OR NOT {BEGINS_ELSEWHERE})", f", begun AS ({BEGIN_MOVED})"
+).encode()
 """The same for first lines, with the catalog's rows of the sessions that begin. A gateway that has lost a conversation, and
 begun again as another incarnation, must not begin a session of it: the conversation would have two."""
 
@@ -203,7 +208,7 @@ class GroupCommitter:
         }
         begun = [row for log, lines in batch if log.head == 0 and (row := begun_row(lines[0])) is not None]
         if begun:
-            stored: dict[int, int] = dict(connection.execute(_APPEND_FIRST.encode(), given | row_values(begun)).fetchall())
+            stored: dict[int, int] = dict(connection.execute(_APPEND_FIRST, given | row_values(begun)).fetchall())
         else:
             stored = dict(connection.execute(_APPEND, given).fetchall())
         for (log, _), head, size in zip(batch, heads, sizes, strict=True):

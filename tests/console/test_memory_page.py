@@ -13,11 +13,9 @@ from sessions.events.events import (
     CallRef,
     Event,
     MemoryRecalled,
-    MessageReceived,
     ModelReplied,
     RecalledHit,
     RequestedCall,
-    SessionOpened,
     ToolCalled,
     ToolReturned,
     TurnEnded,
@@ -30,6 +28,7 @@ from tests.console.test_memory_endpoints import BOB, MEMORY, PORT, TEA, home, re
 from tests.console.test_sidebar import HIGHLIGHTED
 from tests.console.test_transcripts import SESSION, write
 from tests.gateway.gateways import gateway
+from tests.stories import opened, received
 from tests.waiting import deadline
 
 __all__ = ["home"]
@@ -128,19 +127,10 @@ def found_twice(home: Path, handbook: Path) -> list[tuple[int | None, Event]]:
     hit = {"citation": place, "score": 0.5, "headings": ["Tea"], "text": "Boiling water spoils <b>sencha</b>."}
     called = RequestedCall(id="c", tool="memory_search", arguments='{"query": "does boiled water spoil it"}')
     recalled = RecalledHit(path="MEMORY.md", lines=(3, 3), digest="d", text="The kettle is blue", score=0.5)
-    said = MessageReceived(
-        id="1",
-        client="x",
-        sender="owner",
-        channel="websocket",
-        chat="private",
-        text="Which kettles are blue?",
-        attachments=(),
-    )
     output = json.dumps({"results": [hit], "remarks": ["The index is behind."]})
     return [
-        (None, SessionOpened(format=1, session=SESSION, key="main", person="owner")),
-        (None, said),
+        (None, opened(SESSION)),
+        (None, received("Which kettles are blue?")),
         (1, TurnStarted(takes=(2,), provider="scripted", model="echo", window=None, reserve=0)),
         (1, MemoryRecalled(query="Which kettles are blue?", hits=(recalled,), mark="0a1b2c3d", millis=3)),
         (1, ModelReplied(reply=1, model="echo", text="I’ll look.", calls=(called,), stop="calls", usage=None)),

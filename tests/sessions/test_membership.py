@@ -100,6 +100,15 @@ def stand_still(frozen: Member, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Membership, "_round", round_)
 
 
+async def die_and_come_back(one: Member, other: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a gateway stand still until another one declares it dead, and go on as its next incarnation."""
+    before = one.membership.id
+    with monkeypatch.context() as stopped:
+        stand_still(one, stopped)
+        await until(lambda: other.membership.declared == 1)
+    await until(lambda: one.membership.id not in ("", before))
+
+
 async def test_a_key_has_one_owner_and_the_next_one_a_higher_epoch(url: str, tmp_path: Path) -> None:
     async with member(url, tmp_path) as one, member(url, tmp_path) as two:
         await one.membership.announce("http://one.example:7117")
@@ -162,11 +171,8 @@ async def test_a_gateway_that_comes_back_does_not_take_the_log_from_the_next_own
 ) -> None:
     async with member(url, tmp_path) as one, member(url, tmp_path) as two:
         await one.claim()
-        before, session = one.membership.id, await one.session()
-        with monkeypatch.context() as stopped:
-            stand_still(one, stopped)
-            await until(lambda: two.membership.declared == 1)
-        await until(lambda: one.membership.id not in ("", before))
+        session = await one.session()
+        await die_and_come_back(one, two, monkeypatch)
         session.append(received("too late", "m1"), urgent=True)
         with pytest.raises(StorageFailed):
             await session.until_durable(2)
@@ -187,14 +193,11 @@ async def test_a_gateway_that_comes_back_begins_no_session_of_a_conversation_tha
     """Neither as the next incarnation, nor once another gateway has the conversation: it would have two sessions at once."""
     async with member(url, tmp_path) as one, member(url, tmp_path) as two:
         await one.claim()
-        before, parent = one.membership.id, await one.session()
+        parent = await one.session()
         forked = SessionForked(session=FORK, key="main-fork", parent=SESSION, parent_seq=1, left=())
         line, _ = encode(Recorded(seq=2, at=AT, turn=None, event=forked), parent.position.sum)
         await one.claim(("owner", "main-fork"))
-        with monkeypatch.context() as stopped:
-            stand_still(one, stopped)
-            await until(lambda: two.membership.declared == 1)
-        await until(lambda: one.membership.id not in ("", before))
+        await die_and_come_back(one, two, monkeypatch)
         for _ in range(2):
             begun = await one.store.create(OTHER)
             recorder = Recorder(begun, START, Transcript(), lambda: datetime.fromisoformat(AT).astimezone(UTC))
