@@ -56,11 +56,11 @@ def no_epoch() -> None:
     """Append in whatever epoch the log is, dead or alive; and notice late, so that there is something to append."""
     notice_late()
     for name in ("_APPEND", "_APPEND_FIRST"):
-        statement = " ".join(getattr(group_commit, name).split())
+        statement = " ".join(getattr(group_commit, name).decode().split())
         for fence in _FENCES:
             assert fence in statement
             statement = statement.replace(fence, "")
-        setattr(group_commit, name, statement)
+        setattr(group_commit, name, statement.encode())
 
 
 DEFECTS = {"none": lambda: None, "receipts": no_receipts, "early": acknowledge_early, "late": notice_late, "epoch": no_epoch}
