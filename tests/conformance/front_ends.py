@@ -13,7 +13,7 @@ import openai
 import pytest
 from playwright.async_api import expect
 
-from tests.console.browser import CHROMIUM, chromium, visiting
+from tests.console.browser import SHELL, chromium, visiting
 from tests.gateway.elsewhere import Elsewhere
 from tests.gateway.gateways import TOKEN, Client
 from tests.gateway.person import ENVIRONMENT, Terminal
@@ -332,7 +332,7 @@ async def front_end(name: str, place: Place) -> AsyncIterator[FrontEnd]:
                 async with deadline():
                     await process.wait()
             case "console":
-                if CHROMIUM is None:
+                if SHELL is None:
                     pytest.skip("Chromium is missing (Debian: apt install chromium): the console was not tried in a browser")
                 browser = await stack.enter_async_context(chromium())
                 visit = await stack.enter_async_context(visiting(browser, place.url))

@@ -8,13 +8,22 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
-from tests.console.browser import CHROMIUM, chromium
+from tests.console.browser import CHROMIUM, SHELL, chromium
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     """Headless Chromium."""
-    if CHROMIUM is None:
+    if SHELL is None:
         pytest.skip("Chromium is missing (Debian: apt install chromium): the console was not tried in a browser")
     async with chromium() as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def whole_browser() -> AsyncIterator[Browser]:
+    """Headless Chromium with notifications."""
+    if CHROMIUM is None:
+        pytest.skip("Chromium is missing (Debian: apt install chromium): the console was not tried in a browser")
+    async with chromium(program=CHROMIUM) as running:
         yield running

@@ -40,7 +40,8 @@ async def speaking(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Br
     with wave.open(str(path), "wb") as file:
         file.setparams((1, 2, 48_000, 0, "NONE", ""))
         file.writeframes(b"".join(struct.pack("<h", 20_000 * (1 if n % 100 < 50 else -1)) for n in range(48_000)))
-    async with chromium("--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={path}") as running:
+    microphone = ("--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={path}")
+    async with chromium(*microphone, program=CHROMIUM) as running:
         yield running
 
 

@@ -109,8 +109,8 @@ async def test_an_update_is_shown_at_once_and_ends_what_was_kept_of_the_version_
             assert len({name for name, _ in await page.evaluate(KEPT)}) == 1
 
 
-async def test_a_hidden_page_notifies_of_an_answer_once_it_was_asked_to(tmp_path: Path, browser: Browser) -> None:
-    async with gateway(tmp_path) as running, visiting(browser, running, workers=True) as visit:
+async def test_a_hidden_page_notifies_of_an_answer_once_it_was_asked_to(tmp_path: Path, whole_browser: Browser) -> None:
+    async with gateway(tmp_path) as running, visiting(whole_browser, running, workers=True) as visit:
         page = visit.page
         await page.add_init_script(
             "window.asked = 0; const ask = Notification.requestPermission.bind(Notification);"
@@ -139,12 +139,12 @@ async def test_a_hidden_page_notifies_of_an_answer_once_it_was_asked_to(tmp_path
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
-async def test_hidden_pages_notify_once_of_what_happens_in_any_conversation(tmp_path: Path, browser: Browser) -> None:
+async def test_hidden_pages_notify_once_of_what_happens_in_any_conversation(tmp_path: Path, whole_browser: Browser) -> None:
     write = {"text": "", "calls": [{"tool": "write", "arguments": {"path": "a.txt", "content": "a"}}]}
     script: list[Mapping[str, Any]] = [{"text": "the answer"}, write]
     async with (
         gateway(tmp_path, script=script, file="[approvals]\n") as running,
-        visiting(browser, running, workers=True) as visit,
+        visiting(whole_browser, running, workers=True) as visit,
     ):
         page = visit.page
         await visit.context.grant_permissions(["notifications"])
