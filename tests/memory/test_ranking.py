@@ -220,14 +220,18 @@ def test_words_count_little_where_hardly_any_of_the_question_is_found() -> None:
     assert (first(0.05), first(0.9)) == (1, 9)
 
 
-@pytest.mark.parametrize(("length", "turns", "best"), [(100, 0, 2), (400, 0, 10), (400, 4, 2)])
-def test_among_turns_what_is_around_counts_and_among_sections_the_own_vector(length: int, turns: int, best: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "turns", "best"),
+    [(100 * "y", 0, 2), (400 * "y", 0, 10), (400 * "y", 4, 2), ("return {name: size}; " * 5, 0, 10)],
+    ids=["turns", "sections", "sections of turns", "code"],
+)
+def test_among_turns_what_is_around_counts_and_among_sections_the_own_vector(text: str, turns: int, best: int) -> None:
     asked = frozenset({("sunrise", 0.7), ("paint", 0.3)})
     candidates = [
         Candidate(
             key=key,
             note="a",
-            text=key * "x" + length * "y",
+            text=key * "x" + text,
             turns=turns,
             cosine=cosine,
             keywords=words,

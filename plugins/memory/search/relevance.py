@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from plugins.memory.search.candidates import Candidate, Ranked
-from plugins.memory.search.weighted_fusion import AROUND, SECTION, TURN, between, turn_length
+from plugins.memory.search.weighted_fusion import AROUND, SECTION, TURN, between, is_code, turn_length
 from plugins.support.text.words import language_in, words_in
 
 
@@ -51,15 +51,15 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 
 CUTS: Mapping[str, Cut] = {
     "all-minilm": Cut(
-        weights=Evidence(cosine=17, share=2.3, around=0.9, named=2.5, unseen=-0.5, stranger=-2.3, code=0.8, chunks=-0.4),
+        weights=Evidence(cosine=17, share=2.3, around=0.9, named=2.5, unseen=-0.5, stranger=-2.3, code=1.5, chunks=-0.4),
         least=3.8,
     ),
 }
 """With vectors, by a part of the model's name. Cosines of other models are not comparable."""
 
 BY_WORDS = Cut(
-    weights=Evidence(share=2.7, around=2.6, named=4.0, unseen=-2.4, stranger=-1.4, code=1.0),
-    least=0.3,
+    weights=Evidence(share=2.7, around=2.6, named=4.0, unseen=-2.4, stranger=-1.4, code=1.5),
+    least=0.32,
 )
 """For chunks without vectors."""
 
@@ -85,9 +85,6 @@ AROUND_IT = 0.4
 
 SHARE, MANY = 0.1, 3
 """The share of the question's words in a chunk without a vector, or their number, that makes it a result."""
-
-_SYMBOLS, _CODE = "(){}[]=_;<>$\\", 0.02
-"""Symbols of programs, and their minimum share of the characters of code."""
 
 _CAPITALISED = re.compile(r"[^\W\d_][\w-]*")
 _ENDS = frozenset(".!?:")
@@ -185,7 +182,7 @@ def evidence_in(found: Sequence[Ranked], candidates: Sequence[Candidate], questi
         named=sum(each.named for each in candidates) / len(candidates),
         unseen=question.unseen * (1 - _scarcity(candidates, size) / 2),
         stranger=float(question.stranger),
-        code=sum(_is_code(each.candidate.text) for each in found) / len(found) if found else 0.0,
+        code=sum(is_code(each.candidate.text) for each in found) / len(found) if found else 0.0,
         chunks=math.log(min(max(1, size), MOST_CHUNKS)),
     )
 
@@ -216,10 +213,6 @@ def _is_comparable(one: Ranked, enough: float) -> bool:
     if found.cosine is None and (_share(found) >= SHARE or len(found.bears) >= MANY or _is_inflected(found)):
         return True
     return _worth_around(one) >= enough
-
-
-def _is_code(text: str) -> bool:
-    return sum(map(text.count, _SYMBOLS)) > _CODE * len(text)
 
 
 def _share(one: Candidate) -> float:

@@ -27,8 +27,8 @@ WEIGHTS: Mapping[str, tuple[float, float]] = {
     "meaning around it": (7.0, 1.5),
     # How much of the question the chunk before it has, if that asks something.
     "answers": (4.0, 0.0),
-    # The mean of its note's three best chunks, by their own meaning and words: the note is about the question.
-    "its note": (3.5, 5.5),
+    # That of its note's best chunk, by its own meaning and words: the note is about the question.
+    "its note": (3.5, 7.0),
     "named": (4.3, 0.0),
     # A long turn tells more than a short one.
     "length": (3.4, 0.0),
@@ -39,10 +39,13 @@ WEIGHTS: Mapping[str, tuple[float, float]] = {
     "states": (1.5, 6.0),
 }
 
-MEANING, AROUND, MEANING_AROUND = "meaning", "words around it", "meaning around it"
+MEANING, AROUND, MEANING_AROUND, NOTE = "meaning", "words around it", "meaning around it", "its note"
 
 TURN, SECTION = 150.0, 256.0
 """Median length in bytes of candidates or of turns in them: up to TURN they count as turns, from SECTION as sections."""
+
+_SYMBOLS, _CODE = "(){}[]=_;<>$\\", 0.02
+"""Symbols of programs, and their minimum share of the characters of code. A function stands for itself, however short."""
 
 SHORTEST, LONGEST = 64.0, 1024.0
 """Bytes of a text: up to SHORTEST its part for length is 0, from LONGEST it is 1."""
@@ -61,9 +64,6 @@ _NEIGHBOURS = (-2, -1, 1)
 
 LEAST = 0.25
 """Minimum weight of keywords besides vectors, even if no candidate has an exact match: one may have an inflected form."""
-
-BEST = 3
-"""Number of a note's best chunks that its score is based on."""
 
 BUNDLED = 41.95
 
@@ -147,10 +147,20 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
 
 
 def turn_length(candidates: Sequence[Candidate], lengths: Sequence[int]) -> float:
-    """Return the median length of a turn, where a chunk without speakers counts as one."""
-    turns = sorted([length / max(1, each.turns) for each, length in zip(candidates, lengths, strict=True)])
+    """Return the median length of a turn in bytes, where a chunk without speakers counts as one, and code as a section."""
+    turns = sorted([_turn_length(each, length) for each, length in zip(candidates, lengths, strict=True)])
     half = len(turns) // 2
     return turns[half] if len(turns) % 2 else (turns[half - 1] + turns[half]) / 2  # `statistics` takes long to import
+
+
+def _turn_length(one: Candidate, length: int) -> float:
+    turn = length / max(1, one.turns)
+    return SECTION if turn < SECTION and is_code(one.text) else turn
+
+
+def is_code(text: str) -> bool:
+    """Return True if a text has as many symbols as a program."""
+    return sum(map(text.count, _SYMBOLS)) > _CODE * len(text)
 
 
 def _weights(meaning: float, vectors: float, sections: float) -> dict[str, float]:
@@ -166,6 +176,7 @@ def _weights(meaning: float, vectors: float, sections: float) -> dict[str, float
         told[part] *= meaning * vectors
         if not meaning:
             del told[part]
+    told[NOTE] *= (1 + min(1.0, meaning * vectors)) / 2  # without vectors half of what it is made of
     whole = sum(told.values())
     return {name: weight / whole for name, weight in told.items()}
 
@@ -195,12 +206,11 @@ def between(length: float, low: float, high: float) -> float:
 
 
 def _notes(candidates: Sequence[Candidate], own: Mapping[int, float]) -> dict[str, float]:
-    """Return the mean score of each note's best chunks."""
-    scores: dict[str, list[float]] = {}
+    """Return the score of each note's best chunk."""
+    best: dict[str, float] = {}
     for each in candidates:
-        scores.setdefault(each.note, []).append(own[each.key])
-    best = {note: sorted(each, reverse=True)[:BEST] for note, each in scores.items()}
-    return {note: sum(each) / len(each) for note, each in best.items()}
+        best[each.note] = max(own[each.key], best.get(each.note, 0.0))
+    return best
 
 
 def _around(there: Mapping[int, Candidate]) -> dict[int, float]:
