@@ -46,6 +46,7 @@ async def test_a_click_on_the_plot_shows_that_turns_exact_request(tmp_path: Path
         await cut.locator("summary").click()
         await cut.get_by_role("button", name="Show the original").click()
         await expect(cut.locator("pre")).to_have_count(2)
+        await expect(cut.locator("pre").last).not_to_be_empty()
         shown, kept = await cut.locator("pre").all_inner_texts()
         assert len(kept) > len(shown) > 3000
         await plot.press("ArrowRight")
@@ -180,7 +181,7 @@ async def test_answers_to_a_changed_request_stand_side_by_side_and_stop_with_the
         await expect(script).to_have_count(0)
         await page.get_by_role("button", name="Ask").click()
         await expect(script).to_contain_text("tokens, as before.")
-        assert running.daemon._in_flight._count == 1
+        await until(lambda: running.daemon._in_flight._count == 1)  # the one that was stopped ends a little later
         await page.goto(f"{visit.url}#/health")
         await until(lambda: running.daemon._in_flight._count == 0)
         await until(lambda: kinds(running.journals()).count("request_repeated") == 3)
