@@ -97,7 +97,8 @@ def run(setting: Setting) -> list[Figure]:
         new_home(setting.folder) as home,
         tempfile.TemporaryDirectory(prefix="exuvia-bench-", dir=setting.folder) as folder,
     ):
-        (home / "config.toml").write_text("[agent]\ntitles = false\n")
+        # All journals have the same words: recall would search in all of them before each turn.
+        (home / "config.toml").write_text('[agent]\ntitles = false\n[memory.recall]\nmode = "off"\n')
         (home / "sessions").mkdir(mode=0o700)
         for number in range(setting.journals):
             write_journal(home / "sessions", f"20261121-031241-{number:06d}", key=f"key-{number}", turns=TURNS)
