@@ -47,10 +47,7 @@ real-homes: $(VENV)/installed-for-tests
 	    test -d $(REAL_HOMES)/$${program%%=*} || { $(BIN)/python -m venv $(REAL_HOMES)/$${program%%=*} && \
 	    $(REAL_HOMES)/$${program%%=*}/bin/pip install -qq $${program#*=}; } || exit 1; \
 	done
-	@for program in openclaw=2026.9.6 openclaw-files=2026.4.29; do \
-	    test -d $(REAL_HOMES)/$${program%%=*} || \
-	    npm install --silent --ignore-scripts --prefix $(REAL_HOMES)/$${program%%=*} openclaw@$${program#*=} || exit 1; \
-	done
+	@test -d $(REAL_HOMES)/openclaw || npm install --silent --ignore-scripts --prefix $(REAL_HOMES)/openclaw openclaw@2026.9.6
 	@EXUVIA_REAL_HOMES=$(abspath $(REAL_HOMES)) $(BIN)/python -m pytest tests/imports/test_real_programs.py $(ARGS)
 
 mutants: $(VENV)/installed-for-tests model

@@ -8,7 +8,10 @@ import os
 import random
 import sqlite3
 import string
+import subprocess
+import sys
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +197,26 @@ def test_a_database_with_views_instead_of_tables_is_refused(tmp_path: Path) -> N
         )
     database.close()
     assert "is no log of llm" in refused("llm", tmp_path, tmp_path / "home")
+
+
+_MEASURED = """
+import resource, sys
+from pathlib import Path
+from gateway.conversations.imports.readers.llm_logs import read_llm
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
+for _ in read_llm(Path(sys.argv[1])):
+    pass
+print(peak() - before)
+"""
+
+
+def test_the_rows_of_a_large_log_of_llm_are_not_sorted_in_memory(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "logs.db")) as database, database:
+        columns = "model TEXT, prompt TEXT, system TEXT, response TEXT, conversation_id TEXT, datetime_utc TEXT"
+        database.execute(f"CREATE TABLE responses (id TEXT PRIMARY KEY, {columns})")
+        rows = ((str(n), "m", 20_000 * "p", "", 20_000 * "r", f"c-{n % 500}", "2026-02-01T10:00:00") for n in range(1500))
+        database.executemany("INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    grown = subprocess.run([sys.executable, "-c", _MEASURED, str(tmp_path)], capture_output=True, check=True).stdout
+    assert int(grown) < 6_000  # KiB; of 60,000 in the log, a sort took 12,000

@@ -288,6 +288,10 @@ class _Responses:
         """Yield the conversations that are not `known` threads. A response without one is a conversation by itself."""
         if "reasoning" not in self._tables["responses"]:
             self._connection.execute("ALTER TABLE responses ADD COLUMN reasoning")  # of the copy
+        # By an index: a sort of whole rows takes as much memory as the log is large.
+        self._connection.execute(
+            "CREATE INDEX IF NOT EXISTS by_conversation ON responses (coalesce(conversation_id, id), datetime_utc, id)"
+        )
         sql = (
             "SELECT coalesce(conversation_id, id), id, model, prompt, system, response, datetime_utc, reasoning"
             " FROM responses ORDER BY 1, datetime_utc, id"
