@@ -136,6 +136,7 @@ class PostgresPair:
             "wal_keep_size": "64MB",
             "wal_receiver_timeout": "5s",
             "wal_sender_timeout": "5s",
+            "wal_retrieve_retry_interval": "200ms",  # a standby that was away on a busy machine is back at once
         }
         self._servers[name] = PostgresServer(self._programs, self._data(name), settings)
 

@@ -36,9 +36,12 @@ async def findings(
         async with Cluster(pair, folder, gateways, script=script(50), settings=settings, module=module) as cluster:
             prepare(cluster.url)
             history = History()
-            async with deadline():
-                await story(cluster, history)
-                await cluster.stop()
+            try:
+                async with deadline():
+                    await story(cluster, history)
+                    await cluster.stop()
+            except TimeoutError:
+                pytest.fail("".join(f"{each.name}:\n{each.log.read_text()[-6000:]}\n" for each in cluster.gateways))
             return {finding.partition(":")[0] for finding in check(history, collect(history, cluster))}
 
 

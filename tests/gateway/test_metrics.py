@@ -42,7 +42,7 @@ from sessions.store.recorder import Recorder
 from tests.gateway.exposition import Samples, read
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.stories import opened, received
-from tests.waiting import VirtualTime
+from tests.waiting import VirtualTime, deadline
 
 Script = list[dict[str, Any]]
 
@@ -78,7 +78,9 @@ async def test_the_metrics_count_what_the_gateway_did(tmp_path: Path) -> None:
         await client.send("And now?", session="my-secret-plans")
         await client.until_event("turn_ended")
         await client.command("/nonsense", session="my-secret-plans")
-        samples = await scraped(on)
+        async with deadline():
+            while value(samples := await scraped(on), "exuvia_pending_bytes"):
+                await asyncio.sleep(0.01)  # an event that nobody waits for is not durable yet
 
         assert value(samples, "exuvia_turns_total", outcome="replied") == 1
         assert value(samples, "exuvia_turns_total", outcome="failed") == 1
@@ -98,7 +100,7 @@ async def test_the_metrics_count_what_the_gateway_did(tmp_path: Path) -> None:
         assert value(samples, "exuvia_sync_seconds_count") >= 6
         now = {"sessions": 1, "open_conversations": 1, "running_turns": 0, "websockets": 1, "subscriptions": 1, "ready": 1}
         assert {name: value(samples, f"exuvia_{name}") for name in now} == now
-        assert value(samples, "exuvia_pending_bytes") == value(samples, "exuvia_storage_failed") == 0
+        assert value(samples, "exuvia_storage_failed") == 0
         assert value(samples, "process_resident_memory_bytes") > 10_000_000
         assert value(samples, "process_open_fds") > 3
 

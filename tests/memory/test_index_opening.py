@@ -62,7 +62,8 @@ def test_without_a_descriptor_the_index_is_not_given_up(tmp_path: Path, take_all
     spare = os.open("/", os.O_RDONLY)
     take_all_descriptors()
     os.close(spare)  # enough to see that the file is there, and too few for what SQLite keeps beside it
-    with pytest.raises(Error, match="unable to open"):
+    # A thread may have taken the spare one.
+    with pytest.raises((*Error, OSError), match=r"unable to open|Too many open files"):
         open_tables(path)
     assert path.read_bytes() == before
 

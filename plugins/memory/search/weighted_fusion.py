@@ -176,7 +176,7 @@ def _weights(meaning: float, vectors: float, sections: float) -> dict[str, float
         told[part] *= meaning * vectors
         if not meaning:
             del told[part]
-    told[NOTE] *= (1 + min(1.0, meaning * vectors)) / 2  # without vectors half of what it is made of
+    told[NOTE] *= (1 + min(1.0, meaning * vectors)) / 2  # without vectors it is made of words alone
     whole = sum(told.values())
     return {name: weight / whole for name, weight in told.items()}
 
