@@ -72,14 +72,11 @@ _DISCONNECT = """
 """
 """Ends the sessions of a gateway on the server: a stopped process may hold locks."""
 
-_DIE = """
-    WITH died AS (
-        UPDATE gateway SET dead = true, ended = now() WHERE id = %(id)s AND beat = %(beat)s AND NOT dead RETURNING id
-    ), freed AS (
-        UPDATE chat SET epoch = epoch + 1, holder = NULL FROM died WHERE chat.holder = died.id RETURNING chat.id
-    )
-    SELECT (SELECT count(*) FROM died), (SELECT count(*) FROM freed)
-"""
+_DIE = "UPDATE gateway SET dead = true, ended = now() WHERE id = %(id)s AND beat = %(beat)s AND NOT dead"
+
+_FREE = "UPDATE chat SET epoch = epoch + 1, holder = NULL WHERE holder = %(id)s"
+"""Frees the chats of a gateway that died. It is a statement of its own, after the death: one that began before would not see
+a claim for which the death has waited."""
 
 
 class Membership:
@@ -205,7 +202,7 @@ class Membership:
         try:
             with self._database.connection() as connection:
                 (beat,) = connection.execute("SELECT beat FROM gateway WHERE id = %s", (self.id,)).fetchone() or (0,)
-                connection.execute(_DIE, {"id": self.id, "beat": beat})
+                _end(connection, self.id, beat)
         except StorageFailed:
             pass  # the others notice
         finally:
@@ -260,13 +257,10 @@ class Membership:
                 self._declare_dead(connection, other, beat)
 
     def _declare_dead(self, connection: Connection, other: str, beat: int) -> None:
-        given = {"id": other, "beat": beat}
         with suppress(psycopg.errors.InsufficientPrivilege):  # of another user; its locks end with its transactions
-            connection.execute(_DISCONNECT, given)
-        with connection.transaction():
-            connection.execute("SELECT set_config('synchronous_commit', 'on', true)")
-            died, freed = connection.execute(_DIE, given).fetchone() or (0, 0)
-        if died:
+            connection.execute(_DISCONNECT, {"id": other, "beat": beat})
+        freed = _end(connection, other, beat)
+        if freed is not None:
             log.warning("gateway_declared_dead", gateway=other, conversations=freed)
             self.declared += 1
             alive = frozenset(self._watched.keys() - {other})
@@ -317,6 +311,15 @@ class Membership:
     def _note_regained(self) -> None:
         self.regained += 1
         self._back.set()
+
+
+def _end(connection: Connection, gateway: str, beat: int) -> int | None:
+    """Mark an incarnation with this beat as dead, and free its chats; return their number, None if it has another beat."""
+    with connection.transaction():
+        connection.execute("SELECT set_config('synchronous_commit', 'on', true)")
+        if not connection.execute(_DIE, {"id": gateway, "beat": beat}).rowcount:
+            return None
+        return connection.execute(_FREE, {"id": gateway}).rowcount
 
 
 def gateway_rows(database: Database) -> list[GatewayRow]:

@@ -18,7 +18,7 @@ import pytest
 from sessions.events.codec import encode
 from sessions.events.errors import StorageFailed
 from sessions.events.events import Recorded, SessionForked
-from sessions.postgres import membership
+from sessions.postgres import membership, row_claims
 from sessions.postgres.connections import Database
 from sessions.postgres.group_commit import GroupCommitter
 from sessions.postgres.membership import Membership
@@ -164,6 +164,20 @@ async def test_a_gateway_that_stands_still_is_declared_dead_and_rejected_and_com
         assert isinstance(await one.claims.claim(MAIN), Elsewhere)
         assert outside(url, "SELECT count(*) FROM line") == [(1,)]
         assert (one.membership.deaths, two.membership.deaths) == (1, 0)
+
+
+async def test_a_claim_that_commits_while_its_gateway_is_declared_dead_is_freed_too(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with member(url, tmp_path) as one, member(url, tmp_path) as two:
+        given = {"person": MAIN[0], "key": MAIN[1], "gateways": [one.membership.id]}
+        with psycopg.connect(url, options="-c search_path=exuvia") as claiming:
+            claiming.execute(row_claims._CLAIM.encode(), given)
+            stand_still(one, monkeypatch)
+            waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            await until(lambda: outside(url, waiting) == [(1,)])
+        await until(lambda: outside(url, "SELECT count(*) FROM gateway WHERE dead") == [(1,)])
+        assert (await two.claim()).epoch == 3
 
 
 async def test_a_gateway_that_comes_back_does_not_take_the_log_from_the_next_owner(
