@@ -46,7 +46,7 @@ async def _longest_pause(run: Callable[[], Awaitable[object]]) -> float:
     watching = asyncio.create_task(watch())
     try:
         await run()
-        await asyncio.sleep(0.02)
+        longest = max(longest, time.monotonic() - last)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

@@ -99,4 +99,6 @@ async def visiting(
     try:
         yield Visit(context, await context.new_page(), url)
     finally:
+        for page in context.pages:
+            await page.unroute_all(behavior="ignoreErrors")  # one may be answering a request that the page repeats
         await context.close()
