@@ -88,6 +88,7 @@ class RowClaims:
             if gateway != self._membership.id:
                 raise _dead()
             self._held[name] = granted
+            self._adopted.pop(name, None)  # an adoption that this claim has overtaken
         return granted
 
     def holds(self, claim: Claim) -> bool:
@@ -129,7 +130,7 @@ class RowClaims:
                 found = await asyncio.to_thread(self._adopt, gateway)
             if gateway != self._membership.id:
                 return
-            self._adopted |= {claim.name: claim for claim in found}
+            self._adopted |= {claim.name: claim for claim in found if claim.name not in self._held}
             self._membership.adopted += len(found)
             for claim in found:
                 yield claim.name

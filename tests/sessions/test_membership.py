@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -128,6 +129,43 @@ async def test_work_that_was_left_is_adopted_by_one_other_gateway(url: str, tmp_
         await asyncio.wait_for(two.claims.until_unowned(), DEADLINE)
         found = await asyncio.gather(*(_adopted(each) for each in (one, two)))
         assert sorted(name for names in found for name in names) == [("owner", f"key-{number}") for number in range(8)]
+
+
+@pytest.mark.parametrize("order", [("_claim", "_adopt"), ("_adopt", "_claim")])
+async def test_an_adoption_that_a_claim_overtakes_is_forgotten(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: tuple[str, str]
+) -> None:
+    """Else the next claim of the conversation, once it was released, would be one that the database does not know."""
+    went, goes_on = ({name: threading.Event() for name in order} for _ in range(2))
+
+    def held_up(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def done(*given: Any) -> Any:
+            found = work(*given)
+            went[name].set()
+            goes_on[name].wait(DEADLINE)
+            return found
+
+        return done
+
+    async with member(url, tmp_path) as one, member(url, tmp_path) as two:
+        await one.claims.release(await one.claim(), settled=False)
+        with monkeypatch.context() as patch:
+            for name in order:
+                patch.setattr(two.claims, name, held_up(name, getattr(two.claims, name)))
+            tasks: dict[str, asyncio.Task[Any]] = {"_adopt": asyncio.create_task(_names(two.claims.unowned()))}
+            await until(went["_adopt"].is_set)
+            tasks["_claim"] = asyncio.create_task(two.claim())
+            await until(went["_claim"].is_set)
+            for name in order:
+                goes_on[name].set()
+                await tasks[name]
+        claim = tasks["_claim"].result()
+        await two.claims.release(claim, settled=True)
+        assert (await two.claim()).epoch == claim.epoch + 1
+
+
+async def _names(names: AsyncIterator[Name]) -> list[Name]:
+    return [name async for name in names]
 
 
 async def _adopted(by: Member) -> list[Name]:
