@@ -18,6 +18,7 @@ from plugins.api.memory.source import Listing, Reading, Source, WatchedFolders
 from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys, SearchKeys
 from plugins.memory.memory import Memory
 from plugins.memory.sources.notes import Notes
+from tests.waiting import DEADLINE
 
 TODAY = date(2026, 11, 21)
 
@@ -119,5 +120,5 @@ class Place:
 
 
 async def citations(memory: Memory, question: str) -> list[str]:
-    """Return the citations of the search results."""
-    return [hit.citation for hit in (await memory.search(question, EVERYTHING)).hits]
+    """Return the citations of the search results, once the index has all changes."""
+    return [hit.citation for hit in (await memory.search(question, EVERYTHING, patience=DEADLINE)).hits]
