@@ -186,11 +186,12 @@ async def test_a_gateway_that_stands_still_is_declared_dead_and_rejected_and_com
         with monkeypatch.context() as stopped:
             stand_still(one, stopped)
             await until(lambda: two.membership.declared == 1)
-        recorder.append(received("too late", "m1"), urgent=True)
-        with pytest.raises(StorageFailed, match=r"may not write it any more|did not confirm"):  # or its connection is ended
-            await recorder.until_durable(2)
-        with pytest.raises(StorageFailed, match="declared this one dead"):
-            await one.store.create("20261121-000002-aaaaaa")
+            recorder.append(received("too late", "m1"), urgent=True)
+            # Or its connection is ended.
+            with pytest.raises(StorageFailed, match=r"may not write it any more|did not confirm"):
+                await recorder.until_durable(2)
+            with pytest.raises(StorageFailed, match="declared this one dead"):
+                await one.store.create("20261121-000002-aaaaaa")
         await until(lambda: one.membership.id not in ("", before))
         assert lost == [claim]
         assert not one.claims.holds(claim)
