@@ -29,7 +29,7 @@ from gateway.conversations.context.loaded_notes import WorkspaceNotes
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.memory_writer import MemoryWriter
-from gateway.conversations.routing.chat import Chat, Conversations
+from gateway.conversations.routing.chat import Chat, ChatRemovals, Conversations
 from gateway.conversations.routing.session_updates import SessionUpdates
 from gateway.conversations.routing.subagents import Subagents
 from gateway.conversations.schedules.heartbeat import Heartbeats
@@ -382,6 +382,8 @@ class Stage:
             settings=self.settings,
             begin=_no_context,
             others=cast("Conversations", None),
+            list_conversations=_no_context,
+            removals=cast("ChatRemovals", None),
         )
         self.conversation = ConversationFactory(dependencies).build(chat, self.recorder)
         self.streaming, self.turn, self.compacting = (

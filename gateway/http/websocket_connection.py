@@ -165,7 +165,7 @@ class Connection:
         self._welcome()
         writer = asyncio.create_task(self._outbox.write())
         writer.add_done_callback(self._writer_ended)
-        unwatch = self._services.switchboard.on_deleted(self._on_deleted)
+        unwatch = self._services.switchboard.removals.on_deleted(self._on_deleted)
         try:
             await self._read()
         finally:
@@ -474,7 +474,7 @@ class Connection:
 
     async def _listed(self) -> list[bytes]:
         """Return the person's conversations, encoded in portions."""
-        listed = await self._services.switchboard.conversations(self._person)
+        listed = await self._services.switchboard.sessions.conversations(self._person)
         oldest_last = self._services.questions.of_person(self._person)[::-1]
         questions = {question.transcript.session: question.seq for question in oldest_last}
         pieces = list[bytes]()
@@ -527,7 +527,7 @@ class Connection:
     async def _delete(self, frame: frames.Delete) -> None:
         self._deleting[frame.session] = frame.id
         try:
-            await self._services.switchboard.delete(self._person, frame.session, by=self._person, facts=frame.facts)
+            await self._services.switchboard.removals.delete(self._person, frame.session, by=self._person, facts=frame.facts)
         except UnknownSession as error:
             self._outbox.answer(frames.error("unknown_session", str(error), frame.id))
         except (SessionsError, Conflict) as error:

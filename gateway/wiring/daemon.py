@@ -299,9 +299,9 @@ class Daemon:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SERVER_SECONDS):
                 await gateway.plugins.mcp.settled()
-        await gateway.switchboard.resume_erasures()
+        await gateway.switchboard.removals.resume_erasures()
         await resume_sessions(gateway.switchboard)
-        await gateway.switchboard.resume_deletions()
+        await gateway.switchboard.removals.resume_deletions()
         await gateway.persons.resume()
         gateway.scheduler.start()
         await gateway.dependencies.command_services.heartbeat.start(gateway.switchboard)

@@ -105,20 +105,27 @@ class _LazyEndpoints:
     def conversations(self) -> ConversationEndpoints:
         from gateway.http.console.conversation_endpoints import ConversationEndpoints  # noqa: PLC0415 - not at the start
 
-        return ConversationEndpoints(self._gateway.switchboard, self._gateway.search, self._gateway.persons)
+        return ConversationEndpoints(
+            self._gateway.switchboard.sessions,
+            self._gateway.switchboard.removals,
+            self._gateway.search,
+            self._gateway.persons,
+        )
 
     @cached_property
     def shares(self) -> ShareEndpoints:
         from gateway.http.console.share_endpoints import ShareEndpoints  # noqa: PLC0415 - not at the start
 
         gateway = self._gateway
-        return ShareEndpoints(gateway.switchboard, gateway.shares, self._services.uploads, gateway.dependencies.clock)
+        return ShareEndpoints(
+            gateway.switchboard.sessions, gateway.shares, self._services.uploads, gateway.dependencies.clock
+        )
 
     @cached_property
     def context(self) -> ContextEndpoints:
         from gateway.http.console.context_endpoints import ContextEndpoints  # noqa: PLC0415 - not at the start
 
-        return ContextEndpoints(self._gateway.switchboard)
+        return ContextEndpoints(self._gateway.switchboard.sessions)
 
     @cached_property
     def what_if(self) -> WhatIfEndpoints:
@@ -138,7 +145,7 @@ class _LazyEndpoints:
         return WhatIfEndpoints(
             what_if,
             self.context,
-            switchboard=gateway.switchboard,
+            sessions=gateway.switchboard.sessions,
             access=services.access,
             readiness=services.readiness,
             in_flight=self._in_flight,
@@ -333,7 +340,7 @@ def shared_routes(gateway: Application, uploads: Uploads) -> list[web.RouteDef]:
     def shares() -> ShareEndpoints:
         from gateway.http.console.share_endpoints import ShareEndpoints  # noqa: PLC0415 - not at the start
 
-        return ShareEndpoints(gateway.switchboard, gateway.shares, uploads, gateway.dependencies.clock)
+        return ShareEndpoints(gateway.switchboard.sessions, gateway.shares, uploads, gateway.dependencies.clock)
 
     async def shared(request: web.Request) -> web.StreamResponse:
         return await shares().shared(request)

@@ -92,7 +92,7 @@ class Retention:
     async def apply(self, person: str) -> None:
         """Archive and delete what is due of a person; what is in use is left for the next time. Raises SessionsError if the
         person's conversations cannot be listed."""
-        rows = await self._switchboard.sessions(person)
+        rows = await self._switchboard.sessions.current_sessions(person)
         kept = [KeptConversation(person=row.person, key=row.key, used=row.used or row.at) for row in rows]
         for due in due_conversations(self._rules, kept, self._clock.now()):
             try:
@@ -116,7 +116,7 @@ class Retention:
         )
         for due in due_conversations(self._rules, [known], self._clock.now()):
             if due.action == "delete":
-                await self._switchboard.delete(due.person, due.key, by=BY, facts=False)
+                await self._switchboard.removals.delete(due.person, due.key, by=BY, facts=False)
             else:
                 await chat.current.archive(BY, archived=True)
             log.info("retention_applied", key=due.key, action=due.action, used=due.used)

@@ -494,7 +494,7 @@ async def test_what_could_not_be_opened_is_tried_again_as_soon_as_the_database_i
             patched.setattr(board, "_restore", attempt)
             await board._resume(("owner", "adopted"))
             failed: Any = SimpleNamespace(name=("owner", "failed"), key="failed", failures=3)
-            board._spawn(board._reopen(failed))
+            board.spawn(board._reopen(failed))
             assert tried == [("owner", "adopted")]
             back.set()
             await until(lambda: len(tried) == 4)

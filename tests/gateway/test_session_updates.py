@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.conversations.routing.conversation_list import ListedConversation
-from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.routing.live_sessions import LiveSessions
 from tests.gateway.gateways import Client, Frame, gateway
 from tests.gateway.test_people import ANA
 from tests.waiting import deadline
@@ -58,9 +58,9 @@ async def test_only_the_person_is_told_and_only_who_asked(tmp_path: Path) -> Non
 
 
 async def test_what_happens_while_the_list_is_made_is_told_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, sent, conversations = asyncio.Event(), asyncio.Event(), Switchboard.conversations
+    made, sent, conversations = asyncio.Event(), asyncio.Event(), LiveSessions.conversations
 
-    async def slow(self: Switchboard, person: str) -> list[ListedConversation]:
+    async def slow(self: LiveSessions, person: str) -> list[ListedConversation]:
         listed = await conversations(self, person)
         made.set()
         await sent.wait()
@@ -68,7 +68,7 @@ async def test_what_happens_while_the_list_is_made_is_told_after_it(tmp_path: Pa
 
     async with gateway(tmp_path) as running:
         client, other = await running.connect(), await running.connect()
-        monkeypatch.setattr(Switchboard, "conversations", slow)
+        monkeypatch.setattr(LiveSessions, "conversations", slow)
         await client.say("sessions", id="s", follow=True)
         async with deadline():
             await made.wait()

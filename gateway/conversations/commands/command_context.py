@@ -417,14 +417,14 @@ class CommandContext(MemoryView):
                 running=each.running,
                 parent=each.parent,
             )
-            for each in await self._chat.others.conversations(self.person)
+            for each in await self._chat.list_conversations(self.person)
         ]
 
     async def delete(self, *, facts: bool) -> None:
-        self._chat.others.delete_when_idle(self._chat, facts=facts)
+        self._chat.removals.delete_when_idle(self._chat, facts=facts)
 
     async def erase(self, message: int | None = None) -> None:
-        self._chat.others.erase_when_idle(self._chat, self.session, message)
+        self._chat.removals.erase_when_idle(self._chat, self.session, message)
 
     async def spawn(self, task: str, tools: Sequence[str] | None = None) -> str:
         asked, chosen = self._waiting, None if tools is None else tuple(tools)

@@ -69,9 +69,17 @@ class AgentChoice(msgspec.Struct, frozen=True, kw_only=True):
 class Conversations(Protocol):
     """What a chat can do with all conversations of the gateway."""
 
-    async def conversations(self, person: str) -> list[ListedConversation]:
-        """Return a person's conversations, in the order of their keys."""
+    async def chat(self, person: str, key: str, *, create: bool) -> Chat | None:
+        """Return a person's chat; see `Switchboard.chat`."""
         ...
+
+    async def begun_with(self, person: str, key: str, choice: AgentChoice) -> Chat:
+        """Return a person's chat, whose session begins with this choice if there is none. Raises StorageFailed."""
+        ...
+
+
+class ChatRemovals(Protocol):
+    """What a chat can do to have something of it removed."""
 
     def delete_when_idle(self, chat: Chat, *, facts: bool) -> None:
         """Delete a conversation in the background, once nothing runs or waits in it."""
@@ -79,14 +87,6 @@ class Conversations(Protocol):
 
     def erase_when_idle(self, chat: Chat, session: str, message: int | None) -> None:
         """Erase the message with this seq of a session, or the whole conversation, once nothing runs or waits in it."""
-        ...
-
-    async def chat(self, person: str, key: str, *, create: bool) -> Chat | None:
-        """Return a person's chat; see `Switchboard.chat`."""
-        ...
-
-    async def begun_with(self, person: str, key: str, choice: AgentChoice) -> Chat:
-        """Return a person's chat, whose session begins with this choice if there is none. Raises StorageFailed."""
         ...
 
 
@@ -100,6 +100,8 @@ class Chat:
         catalog: The catalog of all sessions.
         settings: The configuration in force.
         others: All conversations, for commands about them.
+        list_conversations: Returns a person's conversations, in the order of their keys.
+        removals: Deletes and erases, for commands.
         begin: Begins a session of this key with an agent, optionally as the successor of another, and returns its running
             conversation.
     """
@@ -114,12 +116,16 @@ class Chat:
         settings: Settings,
         begin: Callable[[Chat, Succession | None, AgentChoice], Awaitable[Conversation]],
         others: Conversations,
+        list_conversations: Callable[[str], Awaitable[list[ListedConversation]]],
+        removals: ChatRemovals,
     ) -> None:
         self.claim = claim
         self.name = claim.name
         self.person, self.key = claim.name
         self.receipts = receipts
         self.others = others
+        self.list_conversations = list_conversations
+        self.removals = removals
         self.current: Conversation | None = None
         self.earlier: dict[str, Conversation] = {}
         """The earlier sessions that still answer what they received, by id."""

@@ -97,7 +97,7 @@ class PersonErasures:
         """Erase a conversation. A turn that began after the order was checked, or that a start has resumed, is stopped."""
         while True:
             try:
-                return await self._switchboard.erase_conversation(order.person, key, by=order.by)
+                return await self._switchboard.removals.erase_conversation(order.person, key, by=order.by)
             except Conflict:
                 for each in {row.key for row in await self._catalog.every(order.person)}:
                     await self._stop(order.person, each)

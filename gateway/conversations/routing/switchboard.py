@@ -7,11 +7,10 @@ as after a crash.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -19,28 +18,21 @@ import structlog
 
 from gateway.config.routes import RouteAddress, agent_of
 from gateway.config.settings import Settings
-from gateway.conversations.deletion.deletion_log import ErasureOrdered
-from gateway.conversations.deletion.deletions import DeletedConversation, Deletions
-from gateway.conversations.erasure.erasure_plan import Chosen
-from gateway.conversations.erasure.erasures import Erased, ErasurePlan, Erasures
+from gateway.conversations.deletion.deletions import Deletions
+from gateway.conversations.erasure.erasures import Erasures
 from gateway.conversations.routing.chat import AgentChoice, Chat
 from gateway.conversations.routing.conversation import Conversation
-from gateway.conversations.routing.conversation_list import (
-    ListedConversation,
-    TreeNode,
-    listed_conversations,
-    related_sessions,
-)
 from gateway.conversations.routing.conversation_runner import ConversationRunner
 from gateway.conversations.routing.forks import Forks
+from gateway.conversations.routing.live_sessions import LiveSessions
+from gateway.conversations.routing.removals import Removals
 from gateway.support.errors import Conflict, OwnedElsewhere
 from plugins.api.context import Clock
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed, UnknownSession
 from sessions.events.events import Succession
-from sessions.store.catalog import WEBSOCKET, Catalog, Claim, Claims, Elsewhere, Name, SessionRow, listed_fields, portions
+from sessions.store.catalog import WEBSOCKET, Catalog, Claim, Claims, Elsewhere, Name, SessionRow
 from sessions.store.fork import Fork
 from sessions.store.protocols import Store
-from sessions.store.reading import StoredLog
 from sessions.store.recorder import Recorder, open_session
 
 DRAIN_SECONDS = 0.05
@@ -68,9 +60,6 @@ DELIVERY_SECONDS = 1.0
 """Seconds in which an answer has to be delivered before its conversation is handed over with it."""
 
 T = TypeVar("T")
-
-DeletionWatcher: TypeAlias = Callable[[str, str, DeletedConversation | None], None]
-"""Called with the person, the key, and None before anything is removed; again with the result."""
 
 log = structlog.get_logger("exuvia.switchboard")
 
@@ -112,15 +101,14 @@ class Switchboard:
         self._catalog = catalog
         self._claims = claims
         self._settings = settings
-        self._deletions = deletions
-        self._erasures = erasures
-        self._deletion_watchers: set[DeletionWatcher] = set()
         self._clock = clock
         self._runner = ConversationRunner(
             store, catalog, clock, build=build, prepare=prepare, check_claim=self._check_claim, ended=self._ended
         )
         self._forks = Forks(catalog, store, clock)
         self._chats: dict[Name, Chat] = {}
+        self.sessions = LiveSessions(catalog, store, self._chats)
+        self.removals = Removals(self, self.sessions, self._forks, deletions, erasures)
         self._locks = WeakValueDictionary[Name, asyncio.Lock]()
         self._unfinished: set[Name] = set()
         """The names of ended sessions whose notes could not be written."""
@@ -133,7 +121,7 @@ class Switchboard:
         claims.on_lost(self._on_claim_lost)
 
     async def __aenter__(self) -> Switchboard:
-        self._spawn(self._sweep())
+        self.spawn(self._sweep())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -151,7 +139,8 @@ class Switchboard:
     async def interrupt(self) -> None:
         """End every conversation. A running turn stays open in its log, which records the interruption."""
         self._stopping = True
-        chats, self._chats = tuple(self._chats.values()), {}
+        chats = tuple(self._chats.values())
+        self._chats.clear()
         settled = {chat.name for chat in chats if chat.settled}
         await self._runner.stop_all()
         for chat in chats:
@@ -188,7 +177,7 @@ class Switchboard:
                             return True
                         stuck = chat.only_delivers and self._clock.monotonic() - began >= DELIVERY_SECONDS
                         if chat.idle or (stuck and self.let_go(chat.name)):
-                            await asyncio.shield(self._spawn(self._give_up(chat, to)))
+                            await asyncio.shield(self.spawn(self._give_up(chat, to)))
                             return True
                     with suppress(TimeoutError):
                         async with asyncio.timeout(DELIVERY_SECONDS):
@@ -247,7 +236,7 @@ class Switchboard:
             # Shielded: if this caller is cancelled, others may still be waiting for the same chat.
             address = RouteAddress(channel=channel, person=person, chat=chat_id, sender=sender)
             choice = AgentChoice(agent=agent_of(self._settings.current, address))
-            await asyncio.shield(self._spawn(self._restore(name, choice)))
+            await asyncio.shield(self.spawn(self._restore(name, choice)))
         chat.last_activity = self._clock.monotonic()
         return chat
 
@@ -255,7 +244,7 @@ class Switchboard:
         """Return a person's chat, whose session begins with this choice if there is none. Raises StorageFailed."""
         name = (person, key)
         while (chat := self._chats.get(name)) is None or not chat.is_open:
-            await asyncio.shield(self._spawn(self._restore(name, choice)))
+            await asyncio.shield(self.spawn(self._restore(name, choice)))
         chat.last_activity = self._clock.monotonic()
         return chat
 
@@ -294,7 +283,7 @@ class Switchboard:
         except SessionsError as error:
             log.error("session_not_opened", key=name[1], reason=str(error))
             if self._claims.shared and isinstance(error, StorageFailed):
-                self._spawn(self._resume_later(name, failures, regained))
+                self.spawn(self._resume_later(name, failures, regained))
         else:
             # If the catalog was lost, these are all sessions: unload the idle ones.
             await self._unload_if_idle(name, chat)
@@ -310,53 +299,11 @@ class Switchboard:
             async with asyncio.timeout(REOPEN_SECONDS[min(failures, len(REOPEN_SECONDS) - 1)]):
                 await self._claims.until_regained(regained)
 
-    async def sessions(self, person: str) -> list[SessionRow]:
-        """Return a person's keys, each with its current session up to its last durable event."""
-        return [self._as_of_now(row) async for rows in portions(await self._catalog.sessions(person)) for row in rows]
-
-    async def conversations(self, person: str) -> list[ListedConversation]:
-        """Return a person's conversations, in the order of their keys. Changes meanwhile may or may not be in it."""
-        running = {chat.key for chat in self._chats.values() if chat.person == person and chat.has_turn}
-        listed = list[ListedConversation]()
-        async for sessions in portions(await self._catalog.listed(person)):
-            now = [msgspec.structs.replace(each, row=self._as_of_now(each.row)) for each in sessions]
-            listed += listed_conversations(now, running)
-        return listed
-
-    async def tree(self, person: str, key: str) -> list[TreeNode]:
-        """Return the sessions of a person's key, and all that share an origin with one of them, oldest first."""
-        return await asyncio.to_thread(related_sessions, await self.every(person), key)
-
-    async def every(self, person: str) -> list[SessionRow]:
-        """Return all sessions of a person up to their last durable events, in no order."""
-        open_sessions = [
-            each.session for chat in self._chats.values() if chat.person == person for each in chat.conversations
-        ]
-        now = {row.session: self._as_of_now(row) for each in open_sessions if (row := self._catalog.row(each)) is not None}
-        rows = await self._catalog.every(person)
-        return await asyncio.to_thread(lambda: [now.get(row.session, row) for row in rows])
-
-    async def current(self, person: str, key: str) -> SessionRow | None:
-        """Return the current session of a person's key up to its last durable event."""
-        row = await self._catalog.current(person, key)
-        return self._as_of_now(row) if row else None
-
-    async def of_key(self, person: str, key: str) -> list[SessionRow]:
-        """Return all sessions of a person's key, in no order."""
-        return [row for row in await self.every(person) if row.key == key]
-
-    async def row(self, session: str) -> SessionRow | None:
-        """Return the catalog row of a session. For one in memory, it dates from when the session was last idle or failed."""
-        return await self._catalog.find(session)
-
-    def log(self, session: str) -> StoredLog:
-        return StoredLog(self._store, session)
-
     async def fork(self, person: str, parent: str, key: str | None, upto: int | None) -> Fork:
         """Begin a session under a new key that continues from an earlier event of another one. Raises the errors of
         `Forks.name` and `Forks.make`."""
         # Shielded: even if the caller is cancelled, the catalog must record the fork.
-        return await asyncio.shield(self._spawn(self._fork(person, parent, key, upto)))
+        return await asyncio.shield(self.spawn(self._fork(person, parent, key, upto)))
 
     async def _fork(self, person: str, parent: str, key: str | None, upto: int | None) -> Fork:
         while True:
@@ -364,7 +311,7 @@ class Switchboard:
             async with self._lock(name), self._claimed(name):
                 # While this waited for the lock, a message may have begun a session under this key.
                 if await self._catalog.current(*name) is None:
-                    return await self._forks.make(name, parent, self._durable(parent) if upto is None else upto)
+                    return await self._forks.make(name, parent, self.sessions.durable(parent) if upto is None else upto)
 
     @asynccontextmanager
     async def importing(self, person: str, key: str) -> AsyncIterator[None]:
@@ -385,144 +332,8 @@ class Switchboard:
         """Copy a session up to an event into a new one, whose conversation is being imported. See `Forks.copy`."""
         return await self._forks.copy(parent, session, key, now=now, at=at)
 
-    def on_deleted(self, watcher: DeletionWatcher) -> Callable[[], None]:
-        """Call `watcher` when a conversation was closed in order to be deleted. Returns a function that removes it."""
-        self._deletion_watchers.add(watcher)
-        return lambda: self._deletion_watchers.discard(watcher)
-
-    async def delete(self, person: str, key: str, *, by: str, facts: bool) -> DeletedConversation:
-        """Delete a person's conversation. Once it is recorded, it is finished even after a crash.
-
-        Raises:
-            UnknownSession: There is no such conversation.
-            Conflict: A turn runs, or a message waits for one.
-            StorageFailed: The conversation cannot be opened, or something cannot be removed.
-        """
-        # Shielded: if the caller is cancelled, the rest must be removed nevertheless.
-        return await asyncio.shield(self._spawn(self._delete(person, key, by, facts=facts)))
-
-    def delete_when_idle(self, chat: Chat, *, facts: bool) -> None:
-        """Delete a chat in the background, once nothing runs or waits in it."""
-        delete = partial(self._delete, chat.person, chat.key, chat.person, facts=facts)
-        self._spawn(self._when_idle(chat, delete, failed="conversation_not_deleted"))
-
-    def erase_when_idle(self, chat: Chat, session: str, message: int | None) -> None:
-        """Erase the message with this seq of a session, or the whole conversation, once nothing runs or waits in it."""
-
-        def erase() -> Awaitable[object]:
-            if message is None:
-                return self.erase_conversation(chat.person, chat.key, by=chat.person)
-            return self.erase(chat.person, session, Chosen(messages=frozenset({message})), by=chat.person)
-
-        self._spawn(self._when_idle(chat, erase, failed="not_erased"))
-
-    async def _when_idle(self, chat: Chat, remove: Callable[[], Awaitable[object]], *, failed: str) -> None:
-        changed = asyncio.Event()
-        chat.watch(changed.set)
-        try:
-            while True:
-                changed.clear()
-                if chat.idle or not chat.is_open:
-                    with suppress(Conflict):  # a message came meanwhile
-                        await remove()
-                        return
-                await changed.wait()
-        except SessionsError as error:
-            log.error(failed, key=chat.key, reason=str(error))
-        finally:
-            chat.unwatch(changed.set)
-
-    async def _delete(self, person: str, key: str, by: str, *, facts: bool) -> DeletedConversation:
-        async with self._closed(person, key) as rows:
-            begun = await self._deletions.begin(rows, by, facts=facts)
-            for watcher in tuple(self._deletion_watchers):
-                watcher(person, key, None)
-            await self._deletions.remove_sessions(begun)
-        deleted = await self._deletions.finish(begun)
-        for watcher in tuple(self._deletion_watchers):
-            watcher(person, key, deleted)
-        return deleted
-
-    async def resume_erasures(self) -> None:
-        """Finish the erasures that the last stop interrupted."""
-        with suppress(SessionsError):  # `Deletions.problems` has the reason
-            for order in await self._deletions.unfinished_erasures():
-                if not order.everything:
-                    await self._finish_erasure(order)
-
-    async def resume_deletions(self) -> None:
-        """Finish the deletions that the last stop interrupted."""
-        await self._deletions.resume()
-
-    async def _finish_erasure(self, order: ErasureOrdered) -> None:
-        try:
-            async with self._deletions.carrying_out(order):
-                if await self._deletions.is_unfinished(order):
-                    await self._carry_out(order, recorded=True)
-        except Exception as error:  # the next start tries again
-            self._deletions.not_finished(order, error)
-
-    # --- erasure ------------------------------------------------------------------------------------------------------
-
-    async def erase(self, person: str, session: str, chosen: Chosen, *, by: str) -> Erased:
-        """Erase something of a person's session, and everything that came of it. Once it is recorded, it is finished even
-        after a crash.
-
-        Raises:
-            UnknownSession: The person has no such session, or it has no such message.
-            Conflict: A turn runs in a conversation that it reaches, or a message waits for one.
-            StorageFailed: Something cannot be read or written.
-        """
-        row = await self._catalog.find(session)
-        if row is None or row.person != person:
-            raise UnknownSession(f"There is no session {session}.")
-        return await asyncio.shield(self._spawn(self._erase(person, {session: chosen}, by)))
-
-    async def _erase(self, person: str, chosen: Mapping[str, Chosen], by: str) -> Erased:
-        order = await self._erasures.order(person, chosen, by)
-        async with self._deletions.carrying_out(order):
-            return await self._carry_out(order, recorded=False)
-
-    async def _carry_out(self, order: ErasureOrdered, *, recorded: bool) -> Erased:
-        """Carry out an order while the conversations that it reaches are held; record it first."""
-        names, plan = set[Name](), await self._erasures.plan(order)
-        while not names.issuperset(reaches := await self._names_of(order, plan)):
-            names |= reaches
-            plan = await self._erasures.plan(order, plan)
-        async with AsyncExitStack() as stack:
-            for name in sorted(names):
-                await stack.enter_async_context(self._emptied(name))
-            async with self._forks.paused:
-                plan = await self._erasures.plan(order, plan)
-                if not names.issuperset(await self._names_of(order, plan)):
-                    raise Conflict("A conversation has grown meanwhile; try again.")
-                if not recorded:
-                    await self._deletions.record(order)
-                try:
-                    erased = await self._erasures.carry_out(plan)
-                except Exception as error:
-                    self._deletions.not_finished(order, error)
-                    raise
-        await self._deletions.erasure_finished(order)
-        return msgspec.structs.replace(erased, remains=(*erased.remains, *await self._deletions.in_copies()))
-
-    async def erase_conversation(self, person: str, key: str, *, by: str) -> Erased:
-        """Erase all sessions of a person's key with everything that came of them, then delete the key. Errors as for
-        `erase`."""
-        rows = await self.of_key(person, key)
-        if not rows:
-            raise UnknownSession(f"There is no session {key}.")
-        chosen = {row.session: Chosen(upto=row.head) for row in rows}  # one order: a crash leaves none of them out
-        erased = await asyncio.shield(self._spawn(self._erase(person, chosen, by)))
-        deleted = await self.delete(person, key, by=by, facts=True)
-        return msgspec.structs.replace(erased, remains=tuple(dict.fromkeys((*erased.remains, *deleted.remains))))
-
-    async def _names_of(self, order: ErasureOrdered, plan: ErasurePlan) -> set[Name]:
-        sessions = {*plan.changing, *(each.session for each in order.sessions)}
-        return {row.name for session in sessions if (row := await self._catalog.find(session)) is not None}
-
     @asynccontextmanager
-    async def _emptied(self, name: Name) -> AsyncIterator[None]:
+    async def emptied(self, name: Name) -> AsyncIterator[None]:
         """Keep the sessions of a key closed while the block runs; its clients stay subscribed, and new messages wait.
 
         Another gateway that has it hands it over. Raises Conflict if a turn runs in it, or a message waits for one,
@@ -546,7 +357,7 @@ class Switchboard:
                 await self._restore(name)
 
     @asynccontextmanager
-    async def _closed(self, person: str, key: str) -> AsyncIterator[list[SessionRow]]:
+    async def closed(self, person: str, key: str) -> AsyncIterator[list[SessionRow]]:
         """Close a person's conversation for as long as the block runs, and yield all its sessions; new messages wait.
 
         Raises:
@@ -562,7 +373,7 @@ class Switchboard:
                 await self._close(chat)
             claim = await self._claim(name)
             try:
-                yield await self.of_key(person, key)
+                yield await self.sessions.of_key(person, key)
             finally:
                 await self._claims.release(claim, settled=True)
 
@@ -611,22 +422,6 @@ class Switchboard:
             raise OwnedElsewhere(granted.gateway, granted.url)
         return granted
 
-    def _durable(self, session: str) -> int | None:
-        """Return the last durable seq of a session in memory: later events in the journal may still be lost."""
-        row = self._catalog.row(session)
-        chat = self._chats.get(row.name) if row else None
-        conversation = chat.conversation(session) if chat else None
-        return conversation.recorder.durable if conversation else None
-
-    def _as_of_now(self, row: SessionRow) -> SessionRow:
-        chat = self._chats.get((row.person, row.key))
-        conversation = chat.conversation(row.session) if chat else None
-        if conversation is None:
-            return row
-        recorder = conversation.recorder
-        transcript = recorder.durable_transcript
-        return msgspec.structs.replace(row, head=recorder.durable, at=transcript.at, **listed_fields(transcript))
-
     async def _restore(self, name: Name, choice: AgentChoice | None = None) -> Chat:
         """Open the parts of a chat that are not in memory: its current session, and earlier ones with unfinished work."""
         async with self._lock(name):
@@ -667,6 +462,8 @@ class Switchboard:
             settings=self._settings,
             begin=self._runner.begin,
             others=self,
+            list_conversations=self.sessions.conversations,
+            removals=self.removals,
         )
         chat.last_activity = self._clock.monotonic()
         return chat
@@ -700,7 +497,7 @@ class Switchboard:
                     self._report_damage(damaged)
                 except SessionsError as error:
                     log.error("session_not_opened", session=older.session, reason=str(error))
-                    self._spawn(self._reopen(chat))
+                    self.spawn(self._reopen(chat))
             newer = older
 
     async def _open(self, chat: Chat, session: str, *, successor: Succession | None) -> Conversation:
@@ -714,7 +511,7 @@ class Switchboard:
         if successor is not None:
             conversation.retire(successor.seq)
         if not opened.verified:
-            self._spawn(self._verify_in_background(chat, conversation))
+            self.spawn(self._verify_in_background(chat, conversation))
         return conversation
 
     def _report_damage(self, damaged: JournalDamaged) -> None:
@@ -743,7 +540,7 @@ class Switchboard:
         if chat.dropped:
             return
         if error is not None and not self._stopping:
-            self._spawn(self._reopen(chat))
+            self.spawn(self._reopen(chat))
         elif conversation.retired and conversation.recorder.transcript.cycle.owed:
             self._unfinished.add(chat.name)
 
@@ -759,7 +556,7 @@ class Switchboard:
             return
         except SessionsError as error:
             log.error("session_not_opened", key=chat.key, reason=str(error))
-            self._spawn(self._reopen(chat, regained))
+            self.spawn(self._reopen(chat, regained))
 
     async def _sweep(self) -> None:
         while True:
@@ -817,14 +614,15 @@ class Switchboard:
         if (chat := self._chats.get(claim.name)) is not None and chat.claim == claim:
             self._drop(chat)
             for conversation in chat.conversations:
-                self._spawn(self._runner.stop(conversation.session))
+                self.spawn(self._runner.stop(conversation.session))
             chat.notify()
 
     def _lock(self, name: Name) -> asyncio.Lock:
         """Return the lock of a name, held while its current session is opened, created or unloaded."""
         return self._locks.setdefault(name, asyncio.Lock())
 
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a task that is cancelled when the switchboard ends."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)

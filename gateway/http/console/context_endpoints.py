@@ -21,7 +21,7 @@ from aiohttp import web
 
 from gateway.auth.people import Admission
 from gateway.conversations.commands.context_report import in_force
-from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.routing.live_sessions import LiveSessions
 from gateway.http.console.context_sizes import PARTS, ContextSizes
 from gateway.http.console.context_turn import (
     NotFound,
@@ -70,15 +70,15 @@ def _with_error_responses(handle: _Method) -> _Method:
 class ContextEndpoints:
     """The endpoints for an authenticated person's own sessions."""
 
-    def __init__(self, switchboard: Switchboard) -> None:
-        self._switchboard = switchboard
+    def __init__(self, sessions: LiveSessions) -> None:
+        self._sessions = sessions
         self._sizes: OrderedDict[str, ContextSizes] = OrderedDict()
         self.threads = asyncio.Semaphore(AT_ONCE)
         self._cached_turn: tuple[tuple[str, int, int], list[PastRequest]] | None = None
 
     async def session(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Return the key and the agent of one of the person's sessions, so that a citation of it can be opened."""
-        row = await self._switchboard.row(request.match_info["session"])
+        row = await self._sessions.row(request.match_info["session"])
         if row is None or row.person != admission.person.id:
             return refusal(404, "not_found", "There is no such session.")
         return answer(200, {"session": row.session, "key": row.key, "agent": row.agent})
@@ -143,7 +143,7 @@ class ContextEndpoints:
         row = await self.row(request, admission)
         number = path_number(request, "number")
         sizes = await self._read(row)
-        log = self._switchboard.log(row.session)
+        log = self._sessions.log(row.session)
         async with self.threads:
             return answer(200, await asyncio.to_thread(shown_compaction, log, sizes, number))
 
@@ -156,15 +156,15 @@ class ContextEndpoints:
             UnknownSession: The person has no such session.
         """
         key, wanted, person = request.match_info["key"], request.query.get("session"), admission.person.id
-        current = next((row for row in await self._switchboard.sessions(person) if row.key == key), None)
-        row = current if wanted is None or (current and current.session == wanted) else await self._switchboard.row(wanted)
+        current = next((row for row in await self._sessions.current_sessions(person) if row.key == key), None)
+        row = current if wanted is None or (current and current.session == wanted) else await self._sessions.row(wanted)
         if row is None or row.person != person or row.key != key:
             raise UnknownSession(f"There is no session {wanted or key}.")
         return row
 
     async def _read(self, row: SessionRow) -> ContextSizes:
         """Return the sizes of a session, after reading further for up to SLICE seconds."""
-        sizes = self._sizes.pop(row.session, None) or ContextSizes(self._switchboard.log(row.session))
+        sizes = self._sizes.pop(row.session, None) or ContextSizes(self._sessions.log(row.session))
         self._sizes[row.session] = sizes
         while len(self._sizes) > CACHED:
             self._sizes.popitem(last=False)
@@ -177,7 +177,7 @@ class ContextEndpoints:
         wanted = row.session, row.head, turn
         if self._cached_turn is None or self._cached_turn[0] != wanted:
             begin = (await self._read(row)).before(turn=turn)
-            log = self._switchboard.log(row.session)
+            log = self._sessions.log(row.session)
             async with self.threads:
                 requests = await asyncio.to_thread(requests_of_turn, log, turn, begin)
             self._cached_turn = wanted, requests

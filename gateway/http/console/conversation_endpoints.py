@@ -40,8 +40,9 @@ from gateway.conversations.imports.import_report import ImportedItems
 from gateway.conversations.imports.import_service import ImportRequest, ImportService
 from gateway.conversations.imports.journal_import import ConversationOutcome
 from gateway.conversations.imports.programs import PROGRAMS
+from gateway.conversations.routing.live_sessions import LiveSessions
 from gateway.conversations.routing.person_erasure import PersonErasures
-from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.routing.removals import Removals
 from gateway.conversations.schedules.calendar import LONGEST as LONGEST_CALENDAR
 from gateway.conversations.search.conversation_search import ConversationSearch, SearchUnavailable
 from gateway.conversations.search.message_index import MessageHit
@@ -81,8 +82,11 @@ _FORMATS: dict[str, ExportFormat] = {form: form for form in get_args(ExportForma
 class ConversationEndpoints:
     """The endpoints for an authenticated person's own conversations."""
 
-    def __init__(self, switchboard: Switchboard, search: ConversationSearch, persons: PersonErasures) -> None:
-        self._switchboard = switchboard
+    def __init__(
+        self, sessions: LiveSessions, removals: Removals, search: ConversationSearch, persons: PersonErasures
+    ) -> None:
+        self._sessions = sessions
+        self._removals = removals
         self._persons = persons
         self._search = search
 
@@ -90,7 +94,7 @@ class ConversationEndpoints:
         """Return a page of the messages and answers that have all words of the query."""
         query, person = request.query.get("q", "").strip()[:LONGEST], admission.person.id
         limit = min(MOST, _number(request, "limit") or HITS)
-        rows = await self._switchboard.every(person)
+        rows = await self._sessions.every(person)
         try:
             found = await self._search.find(person, query, rows, limit=limit, offset=_number(request, "offset"))
         except SearchUnavailable as error:
@@ -100,8 +104,8 @@ class ConversationEndpoints:
 
     async def _hit(self, hit: MessageHit) -> dict[str, object] | None:
         """Return a hit with the title of its conversation, and whether that is archived; None if it was just deleted."""
-        row = await self._switchboard.row(hit.session)
-        current = await self._switchboard.current(*row.name) if row else None
+        row = await self._sessions.row(hit.session)
+        current = await self._sessions.current(*row.name) if row else None
         if row is None or current is None:
             return None
         shown: dict[str, object] = {"session": row.key, "session_id": hit.session, "title": current.title}
@@ -110,7 +114,7 @@ class ConversationEndpoints:
 
     async def tree(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Return the sessions of a key and those that share an origin with one of them, oldest first."""
-        nodes = await self._switchboard.tree(admission.person.id, request.match_info["key"])
+        nodes = await self._sessions.tree(admission.person.id, request.match_info["key"])
         return answer(200, nodes) if nodes else _unknown(request)
 
     async def erase(self, request: web.Request, admission: Admission) -> web.StreamResponse:
@@ -133,13 +137,13 @@ class ConversationEndpoints:
         if not wanted.session:
             return await self._persons.erase(person, by=by)
         if wanted.message is None:
-            return await self._switchboard.erase_conversation(person, wanted.session, by=by)
+            return await self._removals.erase_conversation(person, wanted.session, by=by)
         session = await self._session(person, wanted.session)
-        return await self._switchboard.erase(person, session, Chosen(messages=frozenset({wanted.message})), by=by)
+        return await self._removals.erase(person, session, Chosen(messages=frozenset({wanted.message})), by=by)
 
     async def _session(self, person: str, named: str) -> str:
         """Return the id of a session that is named by its id or its key."""
-        row = await self._switchboard.row(named) or await self._switchboard.current(person, named)
+        row = await self._sessions.row(named) or await self._sessions.current(person, named)
         if row is None:
             raise UnknownSession(f"There is no session {named}.")
         return row.session
@@ -167,8 +171,8 @@ class ConversationEndpoints:
         return response
 
     async def _logs(self, person: str, key: str) -> list[StoredLog]:
-        rows = sorted(await self._switchboard.of_key(person, key), key=lambda row: (row.opened_at, row.session))
-        return [self._switchboard.log(row.session) for row in rows]
+        rows = sorted(await self._sessions.of_key(person, key), key=lambda row: (row.opened_at, row.session))
+        return [self._sessions.log(row.session) for row in rows]
 
 
 def _number(request: web.Request, name: str) -> int:

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from gateway.auth.limits import AuthThrottle, source_of
 from gateway.auth.people import Admission, token_digest
-from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.routing.live_sessions import LiveSessions
 from gateway.conversations.shares import ConversationShared, SharedSession, Shares, shown_events, shown_files, shown_sessions
 from gateway.http.concurrency import Quota
 from gateway.http.request_bodies import SIGN_IN_SECONDS, BodyRefused, read_body
@@ -53,8 +53,8 @@ class _Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class ShareEndpoints:
     """The endpoints: for people, about their own conversations, and for everybody with a link."""
 
-    def __init__(self, switchboard: Switchboard, shares: Shares, uploads: Uploads, clock: Clock) -> None:
-        self._switchboard = switchboard
+    def __init__(self, sessions: LiveSessions, shares: Shares, uploads: Uploads, clock: Clock) -> None:
+        self._sessions = sessions
         self._shares = shares
         self._uploads = uploads
         self._throttle = AuthThrottle(clock.monotonic)
@@ -66,7 +66,7 @@ class ShareEndpoints:
         try:
             body = await read_body(request, LARGEST, SIGN_IN_SECONDS)
             wish = msgspec.json.decode(body or b"{}", type=_Wish)
-            rows = await self._switchboard.of_key(admission.person.id, request.match_info["key"])
+            rows = await self._sessions.of_key(admission.person.id, request.match_info["key"])
             if not rows:
                 return _not_found()
             ordered = sorted(rows, key=lambda row: (row.opened_at, row.session))
@@ -134,7 +134,7 @@ class ShareEndpoints:
 
     async def _page(self, made: ConversationShared, request: web.Request) -> web.Response | None:
         """Return the next events after `?after=` of `?session=`, by default the first; None if there is no such session."""
-        sessions = shown_sessions(made, await self._switchboard.of_key(made.person, made.key))
+        sessions = shown_sessions(made, await self._sessions.of_key(made.person, made.key))
         wanted = request.query.get("session") or (sessions[0].session if sessions else "")
         place = next((number for number, each in enumerate(sessions) if each.session == wanted), None)
         if place is None:
@@ -142,7 +142,7 @@ class ShareEndpoints:
         part, text = sessions[place], request.query.get("after", "0")
         after = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
         lines = await self._lines(part, after)
-        row = await self._switchboard.current(made.person, made.key)
+        row = await self._sessions.current(made.person, made.key)
         read = after + len(lines)
         more: dict[str, object] = {}
         if read < part.upto and lines:
@@ -156,10 +156,10 @@ class ShareEndpoints:
     async def _file(self, made: ConversationShared, request: web.Request) -> web.StreamResponse | None:
         """Return a file that the event `seq` of a session names; None if the link does not show such an event."""
         session, seq, digest = (request.match_info[name] for name in ("session", "seq", "sha256"))
-        sessions = shown_sessions(made, await self._switchboard.of_key(made.person, made.key))
+        sessions = shown_sessions(made, await self._sessions.of_key(made.person, made.key))
         if not any(each.session == session and 1 <= int(seq) <= each.upto for each in sessions):
             return None
-        lines = await asyncio.to_thread(self._switchboard.log(session).lines, int(seq), 1)
+        lines = await asyncio.to_thread(self._sessions.log(session).lines, int(seq), 1)
         files = shown_files(lines[:1], made)
         found = next((file for file in files if file.sha256 == digest), None)
         return None if found is None else await self._uploads.response(found)
@@ -167,7 +167,7 @@ class ShareEndpoints:
     async def _lines(self, part: SharedSession, after: int) -> list[bytes]:
         if after >= part.upto:
             return []
-        lines = await asyncio.to_thread(self._switchboard.log(part.session).lines, after + 1, PAGE_BYTES)
+        lines = await asyncio.to_thread(self._sessions.log(part.session).lines, after + 1, PAGE_BYTES)
         return lines[: part.upto - after]
 
 

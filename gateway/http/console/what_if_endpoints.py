@@ -16,7 +16,7 @@ from aiohttp import web
 
 from gateway.auth.access import Access
 from gateway.auth.people import Admission
-from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.routing.live_sessions import LiveSessions
 from gateway.conversations.what_if import RequestChange, Shown, WhatIf
 from gateway.http.concurrency import InFlight, Quota
 from gateway.http.console.context_endpoints import ContextEndpoints, path_number, query_number
@@ -48,14 +48,14 @@ class WhatIfEndpoints:
         what_if: WhatIf,
         contexts: ContextEndpoints,
         *,
-        switchboard: Switchboard,
+        sessions: LiveSessions,
         access: Access,
         readiness: Readiness,
         in_flight: InFlight,
     ) -> None:
         self._what_if = what_if
         self._contexts = contexts
-        self._switchboard = switchboard
+        self._sessions = sessions
         self._access = access
         self._readiness = readiness
         self._in_flight = in_flight
@@ -65,7 +65,7 @@ class WhatIfEndpoints:
         """Return the request that can be sent again."""
         try:
             row, call, past = await self._past(request, admission)
-            stored = self._switchboard.log(row.session)
+            stored = self._sessions.log(row.session)
             answered = await asyncio.to_thread(self._what_if.past_answer, stored, past)
         except (GatewayError, SessionsError) as error:
             return _refused(error)
@@ -114,7 +114,7 @@ class WhatIfEndpoints:
             await stream.write(_event(shown))
 
         key, person = row.key, admission.person.id
-        await self._what_if.ask(self._switchboard.log(row.session), past, change, key=key, person=person, show=show)
+        await self._what_if.ask(self._sessions.log(row.session), past, change, key=key, person=person, show=show)
         await stream.write(_event({"type": "end"}), last=True)
 
     async def _past(self, request: web.Request, admission: Admission) -> tuple[SessionRow, int, PastRequest]:

@@ -162,18 +162,18 @@ class GatewayTools:
         ]
 
     async def _list_sessions(self, grant: ProgramGrant) -> str:
-        rows = await self._switchboard.sessions(grant.person)
+        rows = await self._switchboard.sessions.current_sessions(grant.person)
         listed = [{"session": row.key, "title": row.title, "events": row.head, "at": row.at} for row in rows]
         return msgspec.json.encode({"sessions": listed}).decode()
 
     async def _read_session(self, wanted: ReadSession, grant: ProgramGrant) -> str:
-        row = await self._switchboard.current(grant.person, wanted.session)
+        row = await self._switchboard.sessions.current(grant.person, wanted.session)
         if row is None:
             raise ToolFailed(f"There is no conversation {wanted.session[:100]!r}; list_sessions names them.")
         # Read from the log, whichever gateway has the conversation.
         before = min(wanted.before or row.head + 1, row.head + 1)
         first = max(1, before - PAGE)
-        lines = await asyncio.to_thread(self._switchboard.log(row.session).lines, first, PAGE_BYTES)
+        lines = await asyncio.to_thread(self._switchboard.sessions.log(row.session).lines, first, PAGE_BYTES)
         messages, size = [], 0
         for line in reversed(lines[: before - first]):
             try:

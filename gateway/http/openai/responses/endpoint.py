@@ -210,7 +210,7 @@ class Responses:
         if (named := _OF_SESSION.fullmatch(id_)) is None:
             return None
         session, seq = named[1], int(named[2])
-        row = await self._switchboard.row(session)
+        row = await self._switchboard.sessions.row(session)
         if row is None or row.person != person:
             raise _unknown(id_)
         chat = await self._switchboard.chat(person, row.key, create=False)
