@@ -237,10 +237,7 @@ class WhatIf:
             ProviderError: The model did not answer.
             SessionsError: The journal cannot be read or written.
         """
-        chosen = self._models.choose(change.model or _model_of(past))
-        if not self._models.admits(chosen.name, self._settings.rights_of(person)):
-            raise SettingRefused(NO_SUCH_CHOICE)
-        model = msgspec.structs.replace(chosen, fallbacks=(), choose_again=None)
+        model = self._chosen(change.model or _model_of(past), person)
         rules = None if change.pruning is None else self.rules(change.pruning)
         stopped = Flag()
         try:
@@ -250,19 +247,14 @@ class WhatIf:
                 )
         finally:
             stopped.set()
-        chat = await self._switchboard.chat(person, key, create=False)
-        if chat is None or chat.current is None or chat.damaged is not None:
-            raise Conflict(
-                "What this costs could not be recorded, since the conversation's log is damaged; /new starts another."
-            )
-        session = "" if chat.current.session == stored.session else stored.session
+        current = await self._current_session(key, person)
         repeated = RequestRepeated(
             request=past[0].seq,
             sha256=prepared.shown.sha256,
             tokens=prepared.shown.tokens,
             model=model.name,
             by=person,
-            session=session,
+            session="" if current == stored.session else stored.session,
         )
         rendered = await self._renderer.render(prepared.context, prepared.visibility)
         request = ChatRequest(
@@ -282,17 +274,34 @@ class WhatIf:
             reply = await self._reply(model, request, prepared.shown.tokens, show)
         finally:
             await self._record(key, person, msgspec.structs.replace(repeated, usage=reply.usage if reply else None))
-        await show(
-            ShownAnswer(
-                model=model.name,
-                text=reply.text,
-                stop=reply.stop,
-                millis=round((time.monotonic() - began) * 1000),
-                calls=tuple(ShownCall(tool=call.tool, arguments=call.arguments) for call in reply.calls),
-                usage=reply.usage,
-                cost=self._cost(model.name, reply.usage),
-                currency=self._settings.current.usage.currency,
+        await show(self._answer(model, reply, time.monotonic() - began))
+
+    def _chosen(self, name: str, person: str) -> ChosenModel:
+        """Return a model that a person may use, without its fallbacks. Raises ModelUnknown, SettingRefused."""
+        chosen = self._models.choose(name)
+        if not self._models.admits(chosen.name, self._settings.rights_of(person)):
+            raise SettingRefused(NO_SUCH_CHOICE)
+        return msgspec.structs.replace(chosen, fallbacks=(), choose_again=None)
+
+    async def _current_session(self, key: str, person: str) -> str:
+        """Return the session in which the request is recorded. Raises Conflict if nothing can be written to it."""
+        chat = await self._switchboard.chat(person, key, create=False)
+        if chat is None or chat.current is None or chat.damaged is not None:
+            raise Conflict(
+                "What this costs could not be recorded, since the conversation's log is damaged; /new starts another."
             )
+        return chat.current.session
+
+    def _answer(self, model: ChosenModel, reply: Reply, seconds: float) -> ShownAnswer:
+        return ShownAnswer(
+            model=model.name,
+            text=reply.text,
+            stop=reply.stop,
+            millis=round(seconds * 1000),
+            calls=tuple(ShownCall(tool=call.tool, arguments=call.arguments) for call in reply.calls),
+            usage=reply.usage,
+            cost=self._cost(model.name, reply.usage),
+            currency=self._settings.current.usage.currency,
         )
 
     async def _reply(self, model: ChosenModel, request: ChatRequest, tokens: int, show: Show) -> Reply:
