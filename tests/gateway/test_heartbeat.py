@@ -244,6 +244,15 @@ async def test_the_beats_of_a_machine_that_slept_do_not_come_all_at_once(
             assert begun == ["09:00", "18:00"]
 
 
+def test_a_heartbeat_is_reported_before_the_start_has_come_to_it(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[heartbeat]\nevery = "1m"\n[agents.work.heartbeat]\nevery = "2m"\n[agents.other]\n')
+    known = Settings(load_config(file, environment={}, overrides={}))
+    beats = Heartbeats(known, SystemClock(), Home(tmp_path), lambda _: True)
+    found = [beats.report(agent) for agent in ("main", "work", "other", "gone")]
+    assert [report and (report.every, report.last) for report in found] == [(60, ""), (120, ""), None, None]
+
+
 async def test_without_an_interval_there_is_no_heartbeat(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         assert not await reported(running)

@@ -127,14 +127,16 @@ class Heartbeats:
             await each.stop()
         for agent in (MAIN_AGENT, *config.agents):
             if heartbeat_of(config, agent).every and self._switchboard is not None:
-                workspace = (config.agents[agent] if agent != MAIN_AGENT else config.agent).workspace
-                known = self._of_agents.setdefault(agent, self._make(workspace=self._home.workspace(workspace), agent=agent))
-                known.start(self._switchboard)
+                self._of(agent).start(self._switchboard)
 
     def report(self, agent: str = MAIN_AGENT) -> HeartbeatReport | None:
-        """Return the state of an agent's heartbeat; None if there is none."""
-        known = self._of_agents.get(agent)
-        return known.report() if known is not None else None
+        """Return the state of an agent's heartbeat; None if none is configured."""
+        return self._of(agent).report() if heartbeat_of(self._settings.current, agent).every else None
+
+    def _of(self, agent: str) -> Heartbeat:
+        config = self._settings.current
+        workspace = (config.agents[agent] if agent != MAIN_AGENT else config.agent).workspace
+        return self._of_agents.setdefault(agent, self._make(workspace=self._home.workspace(workspace), agent=agent))
 
 
 def heartbeat_of(config: Config, agent: str) -> HeartbeatKeys:
