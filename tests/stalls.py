@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,6 +20,8 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from gateway.plugin_runtime.watchdog import current_frames
 
 NOTED = 0.05
 """Seconds from which a callback is a stall."""
@@ -105,7 +106,7 @@ class Stalls:
         main = threading.main_thread().ident or 0
         while not self._over.wait(EVERY):
             if (began := self._began) and perf_counter() - began > NOTED / 2:
-                self._seen = began, _place(sys._current_frames().get(main))
+                self._seen = began, _place(current_frames().get(main))
             else:
                 self._queued = _queued()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import os
 import sys
 import threading
@@ -134,7 +135,7 @@ class Watchdog:
 
     def _locate(self, seconds: float) -> LoopBlocked | None:
         """Return the plugin whose code the loop's thread runs, or else a thread that was started for a plugin."""
-        frames, packages = sys._current_frames(), self._packages()
+        frames, packages = current_frames(), self._packages()
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         if (frame := frames.get(self._loop_thread)) is not None and (place := _innermost(frame, packages)) is not None:
             return LoopBlocked(plugin=place[0], seconds=seconds, where=place[1])
@@ -171,6 +172,21 @@ def read_last_block(file: Path) -> LoopBlocked | None:
     with suppress(OSError):
         file.unlink()
     return found
+
+
+def current_frames() -> dict[int, FrameType]:
+    """Return the frame of each thread by its identifier.
+
+    No garbage is collected meanwhile. In Python 3.11, a finalizer could let another thread run while the interpreter holds
+    its list of threads; if that thread starts one, both wait for ever (python/cpython#106883).
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _innermost(frame: FrameType | None, packages: Mapping[str, str]) -> tuple[str, str] | None:

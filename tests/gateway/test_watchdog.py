@@ -173,3 +173,32 @@ def test_a_thread_left_by_a_plugin_does_not_keep_the_process_alive(tmp_path: Pat
 
     assert running.returncode == 0
     assert "a plugin kept the process alive for 3 s (threads lingerer)" in told
+
+
+LOOKING = """
+import gc, threading, time
+from gateway.plugin_runtime.watchdog import current_frames
+
+class Waste:
+    def __init__(self):
+        self.itself = self
+    def __del__(self):
+        time.sleep(0)  # lets the other thread run
+
+def look():
+    for _ in range(500):
+        Waste(), Waste()
+        current_frames()
+
+gc.set_threshold(1)
+looking = threading.Thread(target=look)
+looking.start()
+while looking.is_alive():
+    other = threading.Thread(target=int)
+    other.start()
+    other.join()
+"""
+
+
+def test_looking_at_the_threads_does_not_stop_a_process_that_collects_garbage_and_starts_threads() -> None:
+    subprocess.run([sys.executable, "-c", LOOKING], check=True, timeout=DEADLINE)
