@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from typing import TYPE_CHECKING
 
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -20,10 +21,6 @@ from gateway.conversations.routing.chat import AcceptedMessage, AgentChoice, Cha
 from gateway.conversations.routing.session_updates import SessionUpdate, SessionUpdates
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.outbox import Outbox
-from gateway.http.relay.key_relay import KeyRelay
-from gateway.http.relay.links import Links
-from gateway.http.relay.request_relay import RequestRelay
-from gateway.http.relay.update_relay import UpdateRelay
 from gateway.http.responses import EXHAUSTED
 from gateway.http.subscribers import page_before
 from gateway.http.uploads import UnknownAttachment, Uploads
@@ -50,6 +47,12 @@ from sessions.events.handed_messages import client_name
 from sessions.events.messages import Attachment
 from sessions.store.catalog import portions
 from sessions.store.fork import ForkRefused
+
+if TYPE_CHECKING:
+    from gateway.http.relay.key_relay import KeyRelay
+    from gateway.http.relay.links import Links
+    from gateway.http.relay.request_relay import RequestRelay
+    from gateway.http.relay.update_relay import UpdateRelay
 
 UNAUTHORIZED = 4401
 """Close code for a wrong or missing token."""
@@ -336,6 +339,8 @@ class Connection:
     def _relaying(self) -> KeyRelay:
         if self._relay is None:
             assert self._services.links is not None, "only a cluster has other owners"
+            from gateway.http.relay.key_relay import KeyRelay  # noqa: PLC0415 - only in a cluster
+
             self._relay = KeyRelay(self._services.links, self._person, self)
         return self._relay
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -114,6 +114,11 @@ class Home(msgspec.Struct, frozen=True):
     def workspace(self, named: str) -> Path:
         """Return the workspace named by `agent.workspace`: relative to the home unless absolute (or `~`)."""
         return self.root / Path(named).expanduser()
+
+    def workspaces(self, named: Iterable[str]) -> list[Path]:
+        """Return the workspaces with these names in the configuration, and those of agents that it does not name any more.
+        Blocks."""
+        return list(dict.fromkeys([*map(self.workspace, named), *sorted(self.agents.glob("*/workspace"))]))
 
     def of_agent(self, agent: str) -> Home:
         """Return the paths of an agent's own files: its memory, facts, skills and jobs. Those of `main` are in the home."""

@@ -6,7 +6,8 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -21,9 +22,6 @@ from gateway.conversations.channels.reply_delivery import ReplyDelivery
 from gateway.conversations.channels.senders import Senders
 from gateway.conversations.channels.turn_activity import TurnActivity
 from gateway.conversations.deletion.deletions import Deletions
-from gateway.conversations.erasure.derived_data import OpenIndexes
-from gateway.conversations.erasure.erasures import Erasures
-from gateway.conversations.erasure.other_logs import Rewrite, other_logs
 from gateway.conversations.routing.person_erasure import PersonErasures
 from gateway.conversations.routing.session_updates import SessionUpdates
 from gateway.conversations.routing.subagents import Subagents
@@ -57,6 +55,10 @@ from sessions.events.events import MAIN_AGENT
 from sessions.store.catalog import Catalog
 from sessions.store.cluster import Cluster
 from sessions.store.protocols import Store
+
+if TYPE_CHECKING:
+    from gateway.conversations.erasure.erasures import Erasures
+    from gateway.conversations.erasure.other_logs import Rewrite
 
 log = structlog.get_logger("exuvia")
 
@@ -160,36 +162,44 @@ class ApplicationBuilder:
             )
         )
         responses = await opened(StoredResponses(stores.facts, clock.now))
-        erasures = Erasures(
-            store,
-            catalog,
-            attachments=attachments_of(home),
-            derived=OpenIndexes(home, agents.memories, search),
-            facts=agents.fact_logs,
-            others=partial(
-                other_logs,
-                home,
-                stores.facts,
-                stores.of_plugin,
-                partial(
-                    _rewriter,
-                    {
-                        "approvals": rules.rewrite,
-                        "pairings": pairings.rewrite,
-                        "people": people.rewrite,
-                        "responses": responses.rewrite,
-                        "schedules": schedules.rewrite,
-                        "shares": shares.rewrite,
-                    },
-                    spending.ledger,
-                    shared.services,
+
+        @cache
+        def erasures() -> Erasures:
+            from gateway.conversations.erasure.derived_data import OpenIndexes  # noqa: PLC0415 - not at the start
+            from gateway.conversations.erasure.erasures import Erasures  # noqa: PLC0415
+            from gateway.conversations.erasure.other_logs import other_logs  # noqa: PLC0415
+
+            return Erasures(
+                store,
+                catalog,
+                attachments=attachments_of(home),
+                derived=OpenIndexes(home, agents.memories, search),
+                facts=agents.fact_logs,
+                others=partial(
+                    other_logs,
+                    home,
+                    stores.facts,
+                    stores.of_plugin,
+                    partial(
+                        _rewriter,
+                        {
+                            "approvals": rules.rewrite,
+                            "pairings": pairings.rewrite,
+                            "people": people.rewrite,
+                            "responses": responses.rewrite,
+                            "schedules": schedules.rewrite,
+                            "shares": shares.rewrite,
+                        },
+                        spending.ledger,
+                        shared.services,
+                    ),
                 ),
-            ),
-            workspaces=agents.workspaces,
-            quarantine=home.quarantine,
-            unexamined=(home.channels, home.mcp_logins),
-            now=clock.now,
-        )
+                workspaces=agents.workspaces,
+                quarantine=home.quarantine,
+                unexamined=(home.channels, home.mcp_logins),
+                now=clock.now,
+            )
+
         problems = Problems(
             catalog,
             counters,

@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -22,7 +22,6 @@ from gateway.auth.access import Access
 from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import People, people_of
 from gateway.auth.people_log import PeopleUnusable, StoredPeople
-from gateway.auth.relay_tokens import RelayTokens
 from gateway.auth.token import gateway_token
 from gateway.config.keys import Config, execution_keys, load_config
 from gateway.config.reloading import ConfigReloader
@@ -34,10 +33,6 @@ from gateway.http.concurrency import InFlight
 from gateway.http.console.pages import console_routes
 from gateway.http.console.signing_in import invitation
 from gateway.http.hooks import Hooks
-from gateway.http.relay.delivery_handover import DeliveryHandover
-from gateway.http.relay.links import Links
-from gateway.http.relay.request_relay import RequestRelay
-from gateway.http.relay.update_relay import UpdateRelay
 from gateway.http.uploads import Uploads
 from gateway.http.web import application
 from gateway.http.websocket import WebsocketServer
@@ -67,6 +62,13 @@ from sessions.files.home_lock import HomeLock
 from sessions.store.cluster import Cluster
 from sessions.store.log_writer import stamp
 from sessions.store.protocols import Store
+
+if TYPE_CHECKING:
+    from gateway.auth.relay_tokens import RelayTokens
+    from gateway.http.relay.delivery_handover import DeliveryHandover
+    from gateway.http.relay.links import Links
+    from gateway.http.relay.request_relay import RequestRelay
+    from gateway.http.relay.update_relay import UpdateRelay
 
 DISCOVERY_SECONDS = 2.0
 """The longest time that the start waits for the discovery of local model servers; closed ports answer at once."""
@@ -363,7 +365,7 @@ class Daemon:
             commands=command_help(dependencies.commands),
             agents=lambda: (MAIN_AGENT, *self.config.agents),
             links=links,
-            request_relay=None if links is None else RequestRelay(links, access.is_relayed, self._stops),
+            request_relay=self._request_relay(access, links),
             update_relay=self._update_relay(gateway, links),
             gateway=lambda: None if gateway.cluster is None else gateway.cluster.id,
         )
@@ -408,17 +410,31 @@ class Daemon:
         cluster, links = gateway.cluster, services.links
         if cluster is None or links is None:
             return []
+        from gateway.http.relay.delivery_handover import DeliveryHandover  # noqa: PLC0415 - only in a cluster
+
         return [DeliveryHandover(gateway.dependencies.delivery, gateway.plugins.channels, cluster, links.offer)]
+
+    def _request_relay(self, access: Access, links: Links | None) -> RequestRelay | None:
+        if links is None:
+            return None
+        from gateway.http.relay.request_relay import RequestRelay  # noqa: PLC0415 - only in a cluster
+
+        return RequestRelay(links, access.is_relayed, self._stops)
 
     def _update_relay(self, gateway: Application, links: Links | None) -> UpdateRelay | None:
         if gateway.cluster is None or links is None:
             return None
+        from gateway.http.relay.update_relay import UpdateRelay  # noqa: PLC0415 - only in a cluster
+
         return UpdateRelay(links, gateway.cluster, gateway.dependencies.updates)
 
     def _links(self, cluster: Cluster | None) -> tuple[RelayTokens | None, Links | None]:
         """Return what connects this gateway to the others of its cluster."""
         if cluster is None:
             return None, None
+        from gateway.auth.relay_tokens import RelayTokens  # noqa: PLC0415 - only in a cluster
+        from gateway.http.relay.links import Links  # noqa: PLC0415
+
         now = self.context.clock.now
         tokens = RelayTokens(lambda: cluster.secret, lambda: cluster.id, lambda: now().timestamp())
         return tokens, Links(cluster, tokens)

@@ -10,13 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from gateway.config.agents import AgentKeys
 from gateway.config.keys import execution_keys
 from gateway.config.settings import AgentSettings
-from gateway.conversations.erasure.erasures import FactLogPlace
-from gateway.conversations.erasure.note_sections import workspaces_of
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.facts.fact_store import facts_of
 from gateway.conversations.notes.day_notes import DayNotes
@@ -46,6 +44,9 @@ from sessions.events.errors import StorageFailed
 from sessions.events.events import MAIN_AGENT
 from sessions.files.fsync import make_folder
 from sessions.store.catalog import Catalog
+
+if TYPE_CHECKING:
+    from gateway.conversations.erasure.erasures import FactLogPlace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,6 +279,8 @@ class Agents:
     async def fact_logs(self) -> list[FactLogPlace]:
         """Return the logs of the facts of all agents, also of those that are not configured any more. Raises
         StorageFailed."""
+        from gateway.conversations.erasure.erasures import FactLogPlace  # noqa: PLC0415 - not at the start
+
         stores, names = self._shared.stores, self._configured()
         others = await asyncio.to_thread(agents_with_logs, self._shared.context.home)
         return [
@@ -288,9 +291,8 @@ class Agents:
     def workspaces(self) -> list[Path]:
         """Return the workspaces of all agents, also of those that are not configured any more."""
         config = self._shared.context.config
-        return workspaces_of(
-            self._shared.context.home, [config.agent.workspace, *(keys.workspace for keys in config.agents.values())]
-        )
+        named = [config.agent.workspace, *(keys.workspace for keys in config.agents.values())]
+        return self._shared.context.home.workspaces(named)
 
     def _configured(self) -> list[str]:
         return list(dict.fromkeys((*self._open, *self._shared.context.config.agents)))

@@ -20,7 +20,6 @@ from gateway.conversations.channels.pairings import LINKS, AddressLinked, Addres
 from gateway.conversations.deletion.deletion_log import ErasureOrdered
 from gateway.conversations.erasure.erasure_plan import Chosen
 from gateway.conversations.erasure.erasures import Erased, Erasures, order_of_person
-from gateway.conversations.erasure.note_sections import workspaces_of
 from gateway.conversations.schedules.recurrence import Once
 from gateway.conversations.schedules.schedules import SCHEDULES, OccurrenceDue, OccurrenceHanded, ScheduleSet
 from gateway.conversations.shares import SHARES, ConversationShared, SharedSession
@@ -235,7 +234,7 @@ def check_person_is_gone(home: Home) -> None:
 async def test_a_message_is_erased_from_the_logs_of_the_home_its_agents_and_its_plugins(tmp_path: Path) -> None:
     home = await a_home(tmp_path)
     assert len(places(home)) == 18
-    async with open_erasures(home, workspaces_of(home, ["workspace"])) as erasures:
+    async with open_erasures(home, home.workspaces(["workspace"])) as erasures:
         receipt = await erasures.erase(PERSON, {SESSION: Chosen(messages=frozenset({2}))}, "owner")
     assert sorted(receipt.logs) == ["approvals.jsonl", "plugins/diary/log.jsonl", "responses.jsonl", "schedules.jsonl"]
     assert '"more"' not in home.responses.read_text()  # it continues what was erased
@@ -295,7 +294,7 @@ async def test_an_erasure_of_a_person_that_was_interrupted_is_finished_by_the_ne
 
     monkeypatch.setattr(Journals, "rewrite", failing)
     order = order_of_person(PERSON, "owner")
-    async with open_erasures(home, workspaces_of(home, ["workspace"])) as erasures:
+    async with open_erasures(home, home.workspaces(["workspace"])) as erasures:
         with pytest.raises(StorageFailed):
             await erasures.begin_person(order)
     monkeypatch.undo()

@@ -18,7 +18,6 @@ import pytest
 
 from gateway.conversations.erasure.erasure_plan import Chosen
 from gateway.conversations.erasure.erasures import Erasures
-from gateway.conversations.erasure.note_sections import workspaces_of
 from gateway.conversations.notes.day_notes import as_section, digest_of
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.support.home import Home
@@ -516,7 +515,7 @@ async def test_a_message_is_erased_from_a_database_and_a_backup_of_it_has_the_sa
 
 async def test_a_plan_is_made_again_only_after_a_log_has_changed(tmp_path: Path) -> None:
     home = await a_home(tmp_path / "home")
-    async with open_erasures(home, workspaces_of(home, ["workspace"])) as offline:
+    async with open_erasures(home, home.workspaces(["workspace"])) as offline:
         erasures = offline._erasures
         order = await erasures.order("owner", {MAIN: Chosen(messages=frozenset({MESSAGE}))}, "owner")
         plan = await erasures.plan(order)

@@ -23,7 +23,6 @@ from gateway.backup.manifest import BackupRefused, Manifest
 from gateway.backup.restoring import RestoreResult, new_home, newest_ledger, unpack_archive, unpack_folder, verify_backup
 from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
 from gateway.conversations.deletion.deletion_log import ErasureOrdered
-from gateway.conversations.erasure.note_sections import workspaces_of
 from gateway.support import logs
 from gateway.support.home import Home
 from gateway.support.printable import one_line
@@ -102,7 +101,7 @@ def _erase_again(home: Home, orders: Sequence[ErasureOrdered]) -> int:
     logs.configure("error", "auto")  # the catalog of a restored home is always rebuilt
 
     async def again() -> int:
-        async with open_erasures(home, workspaces_of(home, _named_workspaces(home))) as erasures:
+        async with open_erasures(home, home.workspaces(_named_workspaces(home))) as erasures:
             return sum([await erasures.carry_out_again(order) for order in orders])
 
     return asyncio.run(again())

@@ -17,7 +17,6 @@ from gateway.cli.sessions.session_changes import PATIENCE, delete_sessions
 from gateway.conversations.deletion.deletions import UNKNOWN_COPIES
 from gateway.conversations.erasure.erasure_plan import Chosen
 from gateway.conversations.erasure.erasures import Erased, combined, order_of_person
-from gateway.conversations.erasure.note_sections import workspaces_of
 from gateway.support import instance_address, logs
 from gateway.support.printable import one_line
 from gateway.support.storage import session_logs
@@ -111,7 +110,7 @@ def _erasures(call: Invocation) -> AbstractAsyncContextManager[OfflineErasures]:
 
     config = call.config()
     named = [config.agent.workspace, *(keys.workspace for keys in config.agents.values())]
-    return open_erasures(call.home, workspaces_of(call.home, named))
+    return open_erasures(call.home, call.home.workspaces(named))
 
 
 def _report(call: Invocation, erased: Erased, done: str) -> int:

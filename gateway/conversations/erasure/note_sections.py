@@ -13,7 +13,6 @@ from pathlib import Path
 from gateway.conversations.erasure.erasure_plan import NoteSection
 from gateway.conversations.erasure.text_scrubbing import TextScrubber
 from gateway.conversations.notes.appending import TRIES, files_of
-from gateway.support.home import Home
 from plugins.support.safe_open import OutsideFolder
 from plugins.support.workspace import FOLDER, MAIN, OWNER, PEOPLE, own_note
 from plugins.tools.file_target import FileChanged, open_target
@@ -23,12 +22,6 @@ _MARK = re.compile(r"<!-- exuvia [0-9a-f]{16} -->")
 _BULLETS = ("- ", "* ", "+ ")
 _AUTHOR = re.compile(r" \([^()]*, \d{4}-\d{2}-\d{2}\)")
 _SHORTEST_ITEM = 3
-
-
-def workspaces_of(home: Home, named: Iterable[str]) -> list[Path]:
-    """Return the workspaces with these names in the configuration, and those of agents that it does not name any more.
-    Blocks."""
-    return list(dict.fromkeys([*map(home.workspace, named), *sorted(home.agents.glob("*/workspace"))]))
 
 
 def erase_from_notes(workspace: Path, person: str, sections: Iterable[NoteSection], scrubber: TextScrubber) -> list[str]:

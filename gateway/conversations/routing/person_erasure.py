@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from gateway.conversations.deletion.deletion_log import ErasureOrdered
 from gateway.conversations.deletion.deletions import Deletions
-from gateway.conversations.erasure.erasures import Erased, Erasures, combined, order_of_person
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.support.errors import Conflict
 from sessions.events.errors import SessionsError
 from sessions.store.catalog import Catalog
+
+if TYPE_CHECKING:
+    from gateway.conversations.erasure.erasures import Erased, Erasures
 
 ROUNDS = 3
 """How many times conversations are looked for: one may begin while others are erased."""
@@ -23,7 +26,7 @@ class PersonErasures:
 
     Args:
         switchboard: Erases their conversations.
-        erasures: Erases what they have left elsewhere.
+        erasures: Returns what erases what they have left elsewhere.
         deletions: The log of deletions.
         catalog: The catalog of the sessions.
         forget_browsers: Removes a person's browsers from the list of those that are signed in.
@@ -32,7 +35,7 @@ class PersonErasures:
     def __init__(
         self,
         switchboard: Switchboard,
-        erasures: Erasures,
+        erasures: Callable[[], Erasures],
         deletions: Deletions,
         catalog: Catalog,
         forget_browsers: Callable[[str], Awaitable[None]],
@@ -44,7 +47,7 @@ class PersonErasures:
         self.forget_browsers = forget_browsers
         self._lock = asyncio.Lock()
         """Held by the erasure that is carried out, so that the start does not resume it."""
-        self._running = set[asyncio.Task[Erased]]()
+        self._running: set[asyncio.Task[Erased]] = set()
 
     async def erase(self, person: str, *, by: str) -> Erased:
         """Erase everything of a person, and return the receipt.
@@ -53,6 +56,8 @@ class PersonErasures:
             Conflict: A turn runs in one of the conversations, or a message waits for one.
             StorageFailed: Something cannot be read or written.
         """
+        from gateway.conversations.erasure.erasures import order_of_person  # noqa: PLC0415 - not at the start
+
         for row in await self._catalog.every(person):
             self._switchboard.require_idle(person, row.key)
         task = asyncio.create_task(self._erase(order_of_person(person, by)))
@@ -83,12 +88,14 @@ class PersonErasures:
 
     async def _carry_out(self, order: ErasureOrdered) -> Erased:
         """Erase their access first, so that nothing of them arrives while their conversations are erased."""
-        receipts = [await self._erasures.erase_entries(order)]
+        from gateway.conversations.erasure.erasures import combined  # noqa: PLC0415 - not at the start
+
+        receipts = [await self._erasures().erase_entries(order)]
         await self.forget_browsers(order.person)
         for _ in range(ROUNDS):
             for key in sorted({row.key for row in await self._catalog.every(order.person)}):
                 receipts.append(await self._erase_conversation(order, key))
-        receipts.append(await self._erasures.erase_entries(order))
+        receipts.append(await self._erasures().erase_entries(order))
         await self._deletions.erasure_finished(order)
         remains = [sentence for receipt in receipts for sentence in receipt.remains]
         return combined(receipts, [*remains, *await self._deletions.in_copies()])

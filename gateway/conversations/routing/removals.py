@@ -9,21 +9,23 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 import structlog
 
 from gateway.conversations.deletion.deletion_log import ErasureOrdered
 from gateway.conversations.deletion.deletions import DeletedConversation, Deletions
-from gateway.conversations.erasure.erasure_plan import Chosen
-from gateway.conversations.erasure.erasures import Erased, ErasurePlan, Erasures
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.forks import Forks
 from gateway.conversations.routing.live_sessions import LiveSessions
 from gateway.support.errors import Conflict
 from sessions.events.errors import SessionsError, UnknownSession
 from sessions.store.catalog import Name, SessionRow
+
+if TYPE_CHECKING:
+    from gateway.conversations.erasure.erasure_plan import Chosen
+    from gateway.conversations.erasure.erasures import Erased, ErasurePlan, Erasures
 
 T = TypeVar("T")
 
@@ -57,7 +59,7 @@ class Removals:
         sessions: All sessions.
         forks: Makes no copy of a session while something is erased.
         deletions: The log of deletions and erasures.
-        erasures: Carries an erasure out.
+        erasures: Returns what carries an erasure out.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Removals:
         sessions: LiveSessions,
         forks: Forks,
         deletions: Deletions,
-        erasures: Erasures,
+        erasures: Callable[[], Erasures],
     ) -> None:
         self._conversations = conversations
         self._sessions = sessions
@@ -111,6 +113,8 @@ class Removals:
         rows = await self._sessions.of_key(person, key)
         if not rows:
             raise UnknownSession(f"There is no session {key}.")
+        from gateway.conversations.erasure.erasure_plan import Chosen  # noqa: PLC0415 - not at the start
+
         chosen = {row.session: Chosen(upto=row.head) for row in rows}  # one order: a crash leaves none of them out
         erased = await asyncio.shield(self._conversations.spawn(self._erase(person, chosen, by)))
         deleted = await self.delete(person, key, by=by, facts=True)
@@ -123,6 +127,7 @@ class Removals:
 
     def erase_when_idle(self, chat: Chat, session: str, message: int | None) -> None:
         """Erase the message with this seq of a session, or the whole conversation, once nothing runs or waits in it."""
+        from gateway.conversations.erasure.erasure_plan import Chosen  # noqa: PLC0415 - not at the start
 
         def erase() -> Awaitable[object]:
             if message is None:
@@ -178,27 +183,27 @@ class Removals:
             self._deletions.not_finished(order, error)
 
     async def _erase(self, person: str, chosen: Mapping[str, Chosen], by: str) -> Erased:
-        order = await self._erasures.order(person, chosen, by)
+        order = await self._erasures().order(person, chosen, by)
         async with self._deletions.carrying_out(order):
             return await self._carry_out(order, recorded=False)
 
     async def _carry_out(self, order: ErasureOrdered, *, recorded: bool) -> Erased:
         """Carry out an order while the conversations that it reaches are held; record it first."""
-        names, plan = set[Name](), await self._erasures.plan(order)
+        names, plan = set[Name](), await self._erasures().plan(order)
         while not names.issuperset(reaches := await self._names_of(order, plan)):
             names |= reaches
-            plan = await self._erasures.plan(order, plan)
+            plan = await self._erasures().plan(order, plan)
         async with AsyncExitStack() as stack:
             for name in sorted(names):
                 await stack.enter_async_context(self._conversations.emptied(name))
             async with self._forks.paused:
-                plan = await self._erasures.plan(order, plan)
+                plan = await self._erasures().plan(order, plan)
                 if not names.issuperset(await self._names_of(order, plan)):
                     raise Conflict("A conversation has grown meanwhile; try again.")
                 if not recorded:
                     await self._deletions.record(order)
                 try:
-                    erased = await self._erasures.carry_out(plan)
+                    erased = await self._erasures().carry_out(plan)
                 except Exception as error:
                     self._deletions.not_finished(order, error)
                     raise

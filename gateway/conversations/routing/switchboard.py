@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -19,7 +19,6 @@ import structlog
 from gateway.config.routes import RouteAddress, agent_of
 from gateway.config.settings import Settings
 from gateway.conversations.deletion.deletions import Deletions
-from gateway.conversations.erasure.erasures import Erasures
 from gateway.conversations.routing.chat import AgentChoice, Chat
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.conversation_runner import ConversationRunner
@@ -34,6 +33,9 @@ from sessions.store.catalog import WEBSOCKET, Catalog, Claim, Claims, Elsewhere,
 from sessions.store.fork import Fork
 from sessions.store.protocols import Store
 from sessions.store.recorder import Recorder, open_session
+
+if TYPE_CHECKING:
+    from gateway.conversations.erasure.erasures import Erasures
 
 DRAIN_SECONDS = 0.05
 """Seconds between two looks for conversations that a stopping gateway can hand over."""
@@ -95,7 +97,7 @@ class Switchboard:
         clock: Clock,
         settings: Settings,
         deletions: Deletions,
-        erasures: Erasures,
+        erasures: Callable[[], Erasures],
     ) -> None:
         self._store = store
         self._catalog = catalog
