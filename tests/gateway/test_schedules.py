@@ -107,6 +107,11 @@ class TestSchedule(CommandConformance):
         ("every 1 day Drink", Every(86_400, "2026-11-24T10:30:15Z"), "Drink"),
         ("0 9 * * 1-5 Mails", Cron("0 9 * * 1-5", BERLIN), "Mails"),
         ("cron */15  8-18 * * MON-FRI Mails", Cron("*/15 8-18 * * MON-FRI", BERLIN), "Mails"),
+        ("every day at 9:00 Mails", Cron("0 9 * * *", BERLIN), "Mails"),
+        ("Every Weekday 17:05 Mails", Cron("5 17 * * 1-5", BERLIN), "Mails"),
+        ("every Monday, wednesday and friday 08:30 Run", Cron("30 8 * * 1,3,5", BERLIN), "Run"),
+        ("every weekend 10:00", Cron("0 10 * * 0,6", BERLIN), ""),
+        ("every sunday,day 10:00 Rest", Cron("0 10 * * *", BERLIN), "Rest"),
     ],
 )
 def test_a_time_is_read_and_the_text_after_it(text: str, rule: Rule, rest: str) -> None:
@@ -121,6 +126,9 @@ def test_a_time_is_read_and_the_text_after_it(text: str, rule: Rule, rest: str) 
         ("10 apples", "Begin with a time"),
         ("every 30s Drink", "at least one minute"),
         ("every day Drink", "at least one minute"),
+        ("every day at 9 Drink", "or days and a time"),
+        ("every monday 24:00 Drink", "no such time: 24:00"),
+        ("every monday 9:60 Drink", "no such time: 9:60"),
         ("25:00 Drink", "no such time"),
         ("2026-02-30 10:00 Drink", "no such time"),
         ("2026-11-24 10:00 Drink", "in the past"),

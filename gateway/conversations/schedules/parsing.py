@@ -1,4 +1,5 @@
-"""Times as people write them: `in 10m`, `18:00`, `tomorrow 9:00`, `2026-12-24 18:00`, `every 2h`, or a cron line."""
+"""Times as people write them: `in 10m`, `18:00`, `tomorrow 9:00`, `2026-12-24 18:00`, `every 2h`, `every weekday 9:00`, or a
+cron line."""
 
 from __future__ import annotations
 
@@ -27,6 +28,11 @@ _IN, _EVERY = re.compile(r"in +", re.IGNORECASE), re.compile(r"every +", re.IGNO
 _DAY = re.compile(r"(today|tomorrow|\d{4}-\d{2}-\d{2})(?: +|T)", re.IGNORECASE)
 _AT = re.compile(r"at +", re.IGNORECASE)
 _TIME = re.compile(r"(\d{1,2}):(\d{2})(?!\d)")
+_DAYS_OF_WEEK = {"day": "*", "weekday": "1-5", "weekend": "0,6"} | {
+    f"{name}day": str(number) for number, name in enumerate(("sun", "mon", "tues", "wednes", "thurs", "fri", "satur"))
+}
+_DAY_OF_WEEK = rf"(?:{'|'.join(_DAYS_OF_WEEK)})"
+_DAYS = re.compile(rf"({_DAY_OF_WEEK}(?:(?: *, *(?:and +)?| +and +){_DAY_OF_WEEK})*) +(?:at +)?(?=\d)", re.IGNORECASE)
 _CRON = re.compile(r"(?:cron +)?((?:[\d*,/LW#A-Za-z-]+ +){4}[\d*,/LW#A-Za-z-]+)(?: +|\Z)")
 
 
@@ -34,8 +40,8 @@ def parse_rule(text: str, now: datetime, zone: str) -> tuple[Rule, str]:
     """Read a time at the beginning of a text.
 
     Args:
-        text: A time, such as `in 10m`, `18:00`, `tomorrow 9:00`, `2026-12-24 18:00`, `every 2h` or `0 9 * * 1-5`, and what
-            follows.
+        text: A time, such as `in 10m`, `18:00`, `tomorrow 9:00`, `2026-12-24 18:00`, `every 2h`, `every weekday 9:00` or
+            `0 9 * * 1-5`, and what follows.
         now: The current time.
         zone: The time zone of times of day: a name, or empty for the system's.
 
@@ -66,10 +72,15 @@ def parse_window(text: str) -> int:
 
 def _parsed(text: str, now: datetime, zone: str) -> tuple[Rule, str]:
     if found := _EVERY.match(text):
+        if (days := _DAYS.match(text, found.end())) and (time := _TIME.match(text, days.end())):
+            return _on_days(days[1].lower(), int(time[1]), int(time[2]), zone), text[time.end() :]
         seconds, end = _duration(text, found.end())
         if seconds < SHORTEST:
             kind = ScheduleRefused if seconds else TimeNotUnderstood
-            raise kind("Write an interval of at least one minute, such as `every 30m`.")
+            raise kind(
+                "Write an interval of at least one minute, such as `every 30m`, or days and a time, such as"
+                " `every weekday 9:00`."
+            )
         return Every(seconds, stamp_seconds(now)), text[end:]
     if (line := _CRON.match(text)) and len(line[1]) <= LONGEST_LINE and _is_cron(line[1]):
         return Cron(" ".join(line[1].split()), zone), text[line.end() :]
@@ -80,9 +91,16 @@ def _parsed(text: str, now: datetime, zone: str) -> tuple[Rule, str]:
     if not found and (moment := _moment(text, now, zone)) is not None:
         return moment
     raise TimeNotUnderstood(
-        "Begin with a time: `10m`, `2h30m`, `18:00`, `tomorrow 9:00`, `2026-12-24 18:00`, `every 2h`, or a cron line such as"
-        " `0 9 * * 1-5`."
+        "Begin with a time: `10m`, `2h30m`, `18:00`, `tomorrow 9:00`, `2026-12-24 18:00`, `every 2h`,"
+        " `every weekday 9:00`, or a cron line such as `0 9 * * 1-5`."
     )
+
+
+def _on_days(days: str, hour: int, minute: int, zone: str) -> Cron:
+    if hour > 23 or minute > 59:
+        raise ScheduleRefused(f"There is no such time: {hour}:{minute:02}.")
+    fields = dict.fromkeys(_DAYS_OF_WEEK[day] for day in re.findall(_DAY_OF_WEEK, days))
+    return Cron(f"{minute} {hour} * * {'*' if '*' in fields else ','.join(fields)}", zone)
 
 
 def _duration(text: str, begin: int) -> tuple[int, int]:

@@ -79,8 +79,9 @@ class ScheduleTool:
                 "time": {
                     "type": "string",
                     "description": (
-                        "For set: `10m` or `2h30m` from now; `18:00`, `tomorrow 9:00`, `2026-12-24 18:00`; `every 2h`; or a"
-                        " cron line, such as `0 9 * * 1-5` for every weekday at nine. Times are the person's local ones."
+                        "For set: `10m` or `2h30m` from now; `18:00`, `tomorrow 9:00`, `2026-12-24 18:00`; `every 2h`;"
+                        " `every weekday 9:00`, `every monday and friday 18:30`; or a cron line, such as `0 9 1 * *` for the"
+                        " first of every month at nine. Times are the person's local ones."
                     ),
                 },
                 "text": {
