@@ -6,14 +6,14 @@ import { fill, h, readable } from "../elements.js";
 import { sentence } from "../format.js";
 import { t } from "../language.js";
 
-const EXAMPLES = ["10m", "18:00", "tomorrow 9:00", "every 2h", "0 9 * * 1-5"];
+const EXAMPLES = ["10m", "18:00", "tomorrow 9:00", "every 2h", "every weekday 9:00", "0 9 * * 1-5"];
 
 export class ScheduleForm {
   /** `added` is called with what was set. */
   constructor(api, added) {
     this.api = api;
     this.added = added;
-    this.time = h("input", { id: "schedule-time", required: true, autocomplete: "off", spellcheck: false, placeholder: "0 9 * * 1-5", maxLength: 200, "aria-describedby": "schedule-hint" });
+    this.time = h("input", { id: "schedule-time", required: true, autocomplete: "off", spellcheck: false, placeholder: "every weekday 9:00", maxLength: 200, "aria-describedby": "schedule-hint" });
     this.text = h("textarea", { id: "schedule-text", rows: 2, required: true, maxLength: 16000 });
     this.kind = h("select", { id: "schedule-kind" }, h("option", { value: "task" }, t("Task")), h("option", { value: "reminder" }, t("Reminder")));
     this.zone = h("input", { id: "schedule-zone", autocomplete: "off", spellcheck: false, placeholder: "Europe/Berlin" });
