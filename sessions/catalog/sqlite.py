@@ -7,9 +7,11 @@ So all databases are opened here, and errors are caught by the names defined her
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import sqlite3
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -52,10 +54,21 @@ def lacks_full_text() -> str:
     return ""
 
 
-def connect(path: Path, *, patience: float) -> aiosqlite.Connection:
-    """Return a connection for `async with`. Transactions are controlled explicitly. It waits `patience` seconds for a lock
-    before it raises `Unavailable`."""
-    return aiosqlite.Connection(lambda: _copy.connect(str(path), timeout=patience, isolation_level=None), iter_chunk_size=64)
+async def connect(path: Path, *, patience: float) -> aiosqlite.Connection:
+    """Return an open connection. Transactions are controlled explicitly. It waits `patience` seconds for a lock before it
+    raises `Unavailable`. Raises `Error`, and leaves no thread then."""
+    workers: list[threading.Thread] = []
+
+    def opened() -> Any:
+        workers.append(threading.current_thread())
+        return _copy.connect(str(path), timeout=patience, isolation_level=None)
+
+    try:
+        return await aiosqlite.Connection(opened, iter_chunk_size=64)
+    except Error:
+        for worker in workers:  # it reports its end to the event loop, which must not be closed by then
+            await asyncio.to_thread(worker.join)
+        raise
 
 
 def connect_readonly(path: Path) -> Any:

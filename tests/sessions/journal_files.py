@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiosqlite
+
+from sessions.catalog.sqlite import connect
 from sessions.events.codec import decode
 from sessions.events.events import Event, MessageReceived, Succession, TurnEnded
 from sessions.state.reducer import project
@@ -11,6 +16,16 @@ from sessions.state.transcript import Transcript
 from sessions.store.catalog import SessionRow
 from sessions.store.protocols import Position
 from tests.stories import lines_of, opened, received
+
+
+@asynccontextmanager
+async def catalog_file(path: Path) -> AsyncIterator[aiosqlite.Connection]:
+    """Open the file of a catalog."""
+    connection = await connect(path, patience=1.0)
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 def session_id(number: int) -> str:

@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,7 @@ from sessions.store.catalog import SessionRow
 from sessions.store.protocols import START
 from sessions.store.recorder import is_unchanged
 from tests.sessions.journal_files import (
+    catalog_file,
     end_of,
     ended,
     extend_journal,
@@ -265,7 +267,7 @@ async def test_the_loss_of_events_is_reported_at_every_start_until_it_is_forgott
 async def test_forgetting_a_session_removes_everything_about_it(file: Path, folder: Path) -> None:
     await filled(file, folder)
     forget(file, session_id(2))
-    async with connect(file, patience=1) as db:
+    async with catalog_file(file) as db:
         for table in ("sessions", "checkpoints", "receipts"):
             rows = await db.execute_fetchall(f"SELECT session FROM {table} WHERE session = ?", (session_id(2),))
             assert list(rows) == []
@@ -486,7 +488,7 @@ async def test_changes_are_written_even_if_the_task_is_cancelled(file: Path, fol
 
 async def test_a_second_writer_is_refused_and_the_file_unchanged(file: Path, folder: Path) -> None:
     await filled(file, folder)
-    async with connect(file, patience=1) as db:
+    async with catalog_file(file) as db:
         await db.execute("BEGIN EXCLUSIVE")
         before = contents(file)
         with pytest.raises(StorageFailed, match="in use"):
@@ -508,7 +510,7 @@ async def test_a_full_disk_is_reported_and_changes_are_written_later(
     monkeypatch.setattr("sessions.catalog.sqlite_catalog.PAUSE", 0.01)
     path, transcript, _ = write_journal(folder, 1)
     async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
-        async with connect(file, patience=1) as other:
+        async with catalog_file(file) as other:
             await other.execute("BEGIN EXCLUSIVE")  # a lock is what a test can have without filling a disk: the same path
             catalog.put(row_of(path, transcript))
             await until(lambda: catalog.failure is not None)
@@ -546,7 +548,7 @@ async def test_a_checkpoint_that_cannot_be_encoded_affects_nothing_else(file: Pa
 
 async def test_a_checkpoint_with_any_byte_flipped_is_refused(file: Path, folder: Path) -> None:
     await filled(file, folder)
-    async with connect(file, patience=1) as db:
+    async with catalog_file(file) as db:
         ((sealed,),) = await db.execute_fetchall("SELECT sealed FROM checkpoints")
     async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert await catalog.checkpoint(session_id(2)) is not None
@@ -644,6 +646,16 @@ for each in threads:
 for each in threads:
     each.join()
 """
+
+
+def test_a_catalog_that_cannot_be_opened_leaves_no_thread_that_would_report_to_a_closed_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiosqlite.core.LOG.debug", lambda *_: time.sleep(0.1))  # its thread does everything late
+    before = threading.enumerate()
+    with pytest.raises(Unavailable):
+        asyncio.run(connect(tmp_path / "missing" / "catalog.sqlite", patience=1.0))
+    assert threading.enumerate() == before
 
 
 def test_threads_that_decode_the_first_checkpoints_at_once_do_not_crash() -> None:

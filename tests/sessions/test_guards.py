@@ -15,7 +15,6 @@ import pytest
 
 from sessions.catalog.durability_check import acknowledged_heads
 from sessions.catalog.scan import scan_logs
-from sessions.catalog.sqlite import connect
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import FIRST, encode, replace_surrogates
 from sessions.events.errors import JournalDamaged, StorageFailed
@@ -32,7 +31,7 @@ from sessions.store import recorder as recorders
 from sessions.store.log_writer import LineTooLong
 from sessions.store.protocols import LONGEST_LINE, START
 from sessions.store.recorder import Recorder, open_session
-from tests.sessions.journal_files import messages, row_of, write_journal
+from tests.sessions.journal_files import catalog_file, messages, row_of, write_journal
 from tests.sessions.journal_stories import SESSION, CommitListener, end_of, journals_in, reopened, some_lines, write_raw
 from tests.sessions.test_committer import Slow, _lose_pages, _syncing, quick
 from tests.stored import forked, stored
@@ -217,7 +216,7 @@ async def test_a_session_that_is_shorter_than_its_checkpoint_is_refused(tmp_path
     path, transcript, end = write_journal(tmp_path / "sessions", 1, *messages(1, 5))
     async with SqliteCatalog(tmp_path / "catalog.sqlite", JournalFolder(tmp_path / "sessions")) as catalog:
         catalog.save_checkpoint(transcript.session, end, transcript)
-    async with connect(tmp_path / "catalog.sqlite", patience=1) as file:
+    async with catalog_file(tmp_path / "catalog.sqlite") as file:
         await file.execute("DELETE FROM sessions")
         await file.commit()
     assert acknowledged_heads(tmp_path / "catalog.sqlite") == {transcript.session: 6}

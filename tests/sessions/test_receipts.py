@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.catalog.sqlite import connect
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import is_complete_line
 from sessions.events.events import Succession
@@ -21,7 +20,16 @@ from sessions.events.messages import Attachment
 from sessions.files.journal_folder import FileLines, JournalFolder
 from sessions.state.reducer import project
 from sessions.store.receipts import MOST, REMEMBERED, Receipt, Receipts, digest_of
-from tests.sessions.journal_files import end_of, ended, extend_journal, messages, row_of, session_id, write_journal
+from tests.sessions.journal_files import (
+    catalog_file,
+    end_of,
+    ended,
+    extend_journal,
+    messages,
+    row_of,
+    session_id,
+    write_journal,
+)
 from tests.stories import received
 
 
@@ -126,7 +134,7 @@ async def known(file: Path, folder: Path, *ids: str) -> list[bool]:
 
 
 async def stored_batches(file: Path) -> int:
-    async with connect(file, patience=1) as db:
+    async with catalog_file(file) as db:
         ((count,),) = await db.execute_fetchall("SELECT count(*) FROM receipts")
         return int(count)
 
@@ -197,7 +205,7 @@ async def test_if_a_batch_is_missing_the_journal_is_read(file: Path, folder: Pat
             receipts.add(session_id(1), transcript.head + 1, messages(number, number)[0])
             transcript, end = extend_journal(path, *messages(number, number))
             catalog.save_checkpoint(session_id(1), end, transcript, receipts)
-    async with connect(file, patience=1) as db:
+    async with catalog_file(file) as db:
         await db.execute(lost)
     assert await known(file, folder, "m1", "m2", "m3", "m4") == [True] * 4
     assert await stored_batches(file) == 1
