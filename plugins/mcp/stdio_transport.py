@@ -170,22 +170,26 @@ class StdioTransport:
         return process, lifeline
 
     async def _stop(self, process: Process, lifeline: int, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """End the server and its descendants: by the end of its input, then through the supervisor, then by force."""
-        if process.stdin is not None:
-            process.stdin.close()
-        if self.ended.is_set() or not await _exits(process, END_SECONDS):
-            os.close(lifeline)
+        """End the server and its descendants: by the end of its input, then through the supervisor, then by force; by force at
+        once if this is cancelled, as when the event loop ends."""
+        try:
+            if process.stdin is not None:
+                process.stdin.close()
+            try:
+                if not self.ended.is_set():
+                    await _exits(process, END_SECONDS)
+            finally:
+                os.close(lifeline)
             await _exits(process, KILL_SECONDS)
-        else:
-            os.close(lifeline)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # also what is left if the supervisor itself was killed
-        for task in tasks:
-            task.cancel()
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # also what is left if the supervisor itself was killed
+            for task in tasks:
+                task.cancel()
+            # What was not read keeps the pipes open, and a `Process` has no public way to close them.
+            process._transport.close()  # type: ignore[attr-defined]
         await asyncio.wait(tasks)
         await process.wait()
-        # What was not read keeps the pipes open, and a `Process` has no public way to close them.
-        process._transport.close()  # type: ignore[attr-defined]
 
     async def _read(self, process: Process, receiving: Messages) -> None:
         assert process.stdout is not None

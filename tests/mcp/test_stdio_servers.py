@@ -395,3 +395,38 @@ async def test_a_server_that_cannot_be_started_leaves_nothing_open(tmp_path: Pat
                 pass
         gc.collect()
     assert [str(each.message) for each in unclosed] == []
+
+
+async def test_a_stop_that_is_cut_off_by_the_end_of_the_event_loop_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stdio_transport, "END_SECONDS", 600.0)
+    with warnings.catch_warnings(record=True) as unclosed:
+        warnings.simplefilter("always", ResourceWarning)
+        await _cut_off([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path)
+        gc.collect()
+    assert [str(each.message) for each in unclosed] == []
+
+
+async def _cut_off(command: list[str], folder: Path) -> None:
+    """Start a server, begin to stop it, and cancel all tasks, as the end of the loop does."""
+    before, started = asyncio.all_tasks(), asyncio.Event()
+    transport = stdio_transport.StdioTransport(command, {}, folder, {})
+
+    async def connected() -> None:
+        async with transport.connect():
+            started.set()
+            await asyncio.Event().wait()
+
+    connecting = asyncio.create_task(connected())
+    async with deadline():
+        await started.wait()
+    process = transport._process
+    assert process is not None
+    assert process.stdin is not None
+    connecting.cancel()
+    await until(process.stdin.is_closing)
+    for task in asyncio.all_tasks() - before:
+        task.cancel()
+    await asyncio.wait(asyncio.all_tasks() - before)
+    await until(lambda: process.returncode is not None)

@@ -96,7 +96,7 @@ async def test_an_answer_in_a_session_streams_before_and_after_tools(tmp_path: P
         pieces = await heard(await say(client, "What is there?", stream=True))
         whole = await say(client, "Again?")
     assert "".join(pieces) == "I look.\n\nIt is empty."
-    assert len(pieces) >= 4
+    assert len(pieces) > 1, "not all at the end"
     assert whole.choices[0].message.content == "It is empty."
     assert [event["outcome"] for event in of_kind(only_journal(g), "turn_ended")] == ["replied", "replied"]
 
