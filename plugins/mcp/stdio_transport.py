@@ -170,8 +170,10 @@ class StdioTransport:
         return process, lifeline
 
     async def _stop(self, process: Process, lifeline: int, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """End the server and its descendants: by the end of its input, then through the supervisor, then by force; by force at
-        once if this is cancelled, as when the event loop ends."""
+        """End the server and its descendants: by the end of its input, then through the supervisor, then by force.
+
+        If this is cancelled, as by the end of the event loop, they are killed at once.
+        """
         try:
             if process.stdin is not None:
                 process.stdin.close()
