@@ -103,16 +103,20 @@ class SandboxedTransport:
         return process, taken
 
     async def _stop(self, process: SandboxedProcess, taken: int, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """End the server: by the end of its input, then by force."""
-        tasks[1].cancel()
-        await asyncio.wait(tasks[1:])
-        os.close(taken)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(END_SECONDS):
-                await self.ended.wait()
-        tasks[0].cancel()
-        await asyncio.wait(tasks[:1])
-        await process.kill()
+        """End the server: by the end of its input, then by force; by force at once if this is cancelled."""
+        try:
+            tasks[1].cancel()
+            try:
+                await asyncio.wait(tasks[1:])
+            finally:
+                os.close(taken)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_SECONDS):
+                    await self.ended.wait()
+        finally:
+            tasks[0].cancel()
+            await asyncio.wait(tasks[:1])
+            await process.kill()
 
     async def _read(self, process: SandboxedProcess, receiving: Messages) -> None:
         output = process.output()
