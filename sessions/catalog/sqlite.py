@@ -56,7 +56,7 @@ def lacks_full_text() -> str:
 
 async def connect(path: Path, *, patience: float) -> aiosqlite.Connection:
     """Return an open connection. Transactions are controlled explicitly. It waits `patience` seconds for a lock before it
-    raises `Unavailable`. Raises `Error`, and leaves no thread then."""
+    raises `Unavailable`. Raises `Error`; no thread is left running then."""
     workers: list[threading.Thread] = []
 
     def opened() -> Any:

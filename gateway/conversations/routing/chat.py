@@ -79,7 +79,7 @@ class Conversations(Protocol):
 
 
 class ChatRemovals(Protocol):
-    """What a chat can do to have something of it removed."""
+    """Removes a conversation, or one message of it, once it is idle."""
 
     def delete_when_idle(self, chat: Chat, *, facts: bool) -> None:
         """Delete a conversation in the background, once nothing runs or waits in it."""

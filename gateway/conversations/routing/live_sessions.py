@@ -20,7 +20,7 @@ from sessions.store.reading import StoredLog
 
 
 class LiveSessions:
-    """What there is to read of all sessions.
+    """Reads and lists the sessions.
 
     Args:
         catalog: The catalog of all sessions.

@@ -26,7 +26,7 @@ class PersonErasures:
 
     Args:
         switchboard: Erases their conversations.
-        erasures: Returns what erases what they have left elsewhere.
+        erasures: Returns the erasures; called when the first one is needed.
         deletions: The log of deletions.
         catalog: The catalog of the sessions.
         forget_browsers: Removes a person's browsers from the list of those that are signed in.

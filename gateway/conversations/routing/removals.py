@@ -59,7 +59,7 @@ class Removals:
         sessions: All sessions.
         forks: Makes no copy of a session while something is erased.
         deletions: The log of deletions and erasures.
-        erasures: Returns what carries an erasure out.
+        erasures: Returns the erasures; called when the first one is needed.
     """
 
     def __init__(
