@@ -102,6 +102,8 @@ class _Route:
         self.key = key
         self.unsent = deque[_Waiting]()
         self.unanswered: dict[str, _Waiting] = {}
+        self.unconfirmed: list[_Waiting] = []
+        """Frames without an id, such as `subscribe`, of which it is not known whether the owner has handled them."""
         self.sent: dict[str, int] | None = None
         """The seqs of the last events that the client was sent, by session, the oldest first; None without a
         subscription."""
@@ -120,8 +122,9 @@ class _Route:
 
     def requeue(self) -> None:
         """Send again what was not answered."""
-        self.unsent.extendleft(reversed(self.unanswered.values()))
+        self.unsent.extendleft(reversed([*self.unanswered.values(), *self.unconfirmed]))
         self.unanswered.clear()
+        self.unconfirmed.clear()
 
     def overdue(self) -> list[_Waiting]:
         """Remove and return the frames that have waited too long."""
@@ -264,6 +267,8 @@ class KeyRelay:
                 waiting = route.unsent.popleft()
                 if (id_ := getattr(waiting.frame, "id", None)) is not None:
                     route.unanswered[id_] = waiting
+                else:
+                    route.unconfirmed.append(waiting)
                 await socket.send_str(waiting.text)
             route.news.clear()
             await route.news.wait()
@@ -274,6 +279,8 @@ class KeyRelay:
         frame = _decode(data)
         if frame.type == "moved":
             return False
+        if frame.type in {"following", "error"} or frame.event is not None:
+            route.unconfirmed.clear()
         if frame.type == "following":
             if (route.sent or {}).get(frame.session_id) != frame.after:
                 route.sent = {frame.session_id: frame.after}
