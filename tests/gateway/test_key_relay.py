@@ -21,6 +21,7 @@ from gateway.support.errors import OwnedElsewhere
 from tests.waiting import deadline, until
 
 SEND = '{"type":"send","id":"m1","session":"main","text":"hello"}'
+SUBSCRIBE = '{"type":"subscribe","session":"main","after":0}'
 
 
 class ClientOfRelay:
@@ -113,6 +114,34 @@ async def test_an_owner_that_is_declared_dead_while_it_relays_is_left() -> None:
             client.owner = None
             gone.set()
             await until(lambda: client.handled == [SEND])  # it was not answered, so it is sent again
+
+
+@pytest.mark.parametrize("answers", [["moved"], []], ids=["it was restarted", "it stands still"])
+async def test_a_frame_without_an_id_that_the_owner_did_not_handle_is_handled_by_the_next_one(answers: list[str]) -> None:
+    """A gateway that runs again at the address of the dead one says that it has the conversation no more."""
+    gone, asked = asyncio.Event(), asyncio.Event()
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.receive()
+        await socket.receive()
+        client.owner = None
+        asked.set()
+        for kind in answers:
+            await socket.send_json({"type": kind, "session": "main"})
+        await socket.receive()
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/ws", serve)
+    async with TestServer(app) as server:
+        client = ClientOfRelay(OwnedElsewhere("gw1.1", str(server.make_url("")).rstrip("/")))
+        async with relaying(client, gone) as relay:
+            relay.forward(frames.parse(SUBSCRIBE), SUBSCRIBE)
+            await asked.wait()
+            gone.set()
+            await until(lambda: client.handled == [SUBSCRIBE])
 
 
 async def test_a_client_whose_conversation_cannot_be_relayed_is_told_to_connect_again() -> None:
