@@ -3,16 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import sys
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import FrameType
 from typing import Any, Self
+
+from gateway.plugin_runtime.watchdog import current_frames
 
 DEADLINE = 90.0
 """Seconds after which a test that waits has failed. Only a fault takes this long, however busy the machine is."""
 
 
-def deadline() -> asyncio.Timeout:
-    """Return a context manager that raises TimeoutError where its block hangs."""
-    return asyncio.timeout(DEADLINE)
+@contextlib.asynccontextmanager
+async def deadline() -> AsyncIterator[None]:
+    """Raise TimeoutError where the block hangs, and print where every task and thread of this process waits."""
+    try:
+        async with asyncio.timeout(DEADLINE) as timeout:
+            yield
+    except TimeoutError:
+        if timeout.expired():
+            sys.stderr.writelines(f"{line}\n" for line in waiting_places())
+        raise
+
+
+def waiting_places() -> Iterator[str]:
+    """Return a line for each task of the running event loop and each thread: where it waits, its innermost frame first."""
+    for task in asyncio.all_tasks():
+        frames = list[str]()
+        awaited: Any = task.get_coro()
+        while (frame := getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None)) is not None:
+            frames.append(_place(frame, frame.f_lineno))
+            awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
+        yield f"task {task.get_name()}: {' < '.join(reversed(frames))}, waits for {awaited!r}"
+    for thread, innermost in current_frames().items():
+        yield f"thread {thread}: {' < '.join(_place(*each) for each in [*traceback.walk_stack(innermost)][:12])}"
+
+
+def _place(frame: FrameType, line: int) -> str:
+    return f"{frame.f_code.co_filename.rpartition('/')[2]}:{line} {frame.f_code.co_name}"
 
 
 async def until(holds: Callable[[], object]) -> None:

@@ -15,11 +15,11 @@ from functools import partial
 from aiohttp import ClientConnectionError, WSMsgType, web
 
 from gateway.conversations.routing.chat import Chat
+from gateway.conversations.routing.conversation import Conversation
 from gateway.http.subscribers import Outgoing, Subscription
 from gateway.protocol import frames
 from gateway.support.errors import sentence_of
 from sessions.events.errors import SessionsError
-from sessions.events.events import MAIN_AGENT
 
 WAITING_ANSWERS = 256
 """The number of waiting answers above which no further frame of the client is read."""
@@ -95,19 +95,9 @@ class Outbox:
         self._forget(session, seq, accepted)
         self.answer(failure)
 
-    def send_settings(self, chat: Chat, frame_id: str | None = None) -> None:
-        """Send the settings of a chat's current session; `frame_id` is that of the request, if any."""
-        if (current := chat.current) is not None:
-            settings = {
-                "queue": current.inbox.mode,
-                "verbose": current.verbose,
-                "title": current.title,
-                "pinned": current.pinned,
-                "archived": current.archived,
-                **({"agent": agent} if (agent := current.recorder.transcript.agent) != MAIN_AGENT else {}),
-                **current.settings.chosen,
-            }
-            self.answer(frames.frame("settings", id=frame_id, session=chat.key, session_id=current.session, **settings))
+    def send_settings(self, chat: Chat, frame_id: str | None = None, changed: Conversation | None = None) -> None:
+        """Send the settings of a chat's current session; `frame_id` is that of the request, if any. See `Chat.settings`."""
+        self.answer(frames.frame("settings", id=frame_id, session=chat.key, **chat.settings(changed)))
 
     def follows(self, key: str) -> bool:
         """Return True if there is a subscription for a key."""
@@ -178,7 +168,8 @@ class Outbox:
             if self._subscriptions.get(key) is not subscription:  # the client ended or replaced it meanwhile
                 break
             await self._send_outgoing(outgoing)
-            if outgoing.event is not None and frames.is_of_kind(outgoing.data, _SETTINGS):
+            changes = outgoing.event is not None and frames.is_of_kind(outgoing.data, _SETTINGS)
+            if changes and subscription.chat.is_open:
                 self.send_settings(subscription.chat)
             await self._send_answers()
         if not portion and subscription.chat.dropped and self._subscriptions.get(key) is subscription:

@@ -527,7 +527,7 @@ class Connection:
                 await current.pin(self._person, pinned=pinned)
             case frames.Archive(archived=archived):
                 await current.archive(self._person, archived=archived)
-        self._outbox.send_settings(chat, frame.id)
+        self._outbox.send_settings(chat, frame.id, current)
 
     async def _delete(self, frame: frames.Delete) -> None:
         self._deleting[frame.session] = frame.id
@@ -555,11 +555,13 @@ class Connection:
             raise reason
         if frame.name == frames.AGENT_SETTING:
             chat = await self._begin_with(frame)
+            changed = chat.current
         else:
             chat = await self._configurable(frame.session)
-            assert chat.current is not None
-            await chat.current.settings.configure(frame.name, frame.value, self._person)
-        self._outbox.send_settings(chat, frame.id)
+            changed = chat.current
+            assert changed is not None
+            await changed.settings.configure(frame.name, frame.value, self._person)
+        self._outbox.send_settings(chat, frame.id, changed)
 
     async def _configurable(self, key: str) -> Chat:
         chat = await self._services.switchboard.chat(self._person, key, create=True)

@@ -449,6 +449,47 @@ async def let_go(switchboard: Switchboard) -> bool:
     return name not in switchboard._chats
 
 
+async def test_a_change_is_answered_although_its_conversation_is_closed_meanwhile(
+    tmp_path: Path, switchboards: list[Switchboard]
+) -> None:
+    """As at a start that has lost the catalog: every conversation is opened, and the idle ones are closed at once."""
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        await client.socket.close()
+        await until(lambda: all(chat.idle and not chat.subscribers for chat in switchboards[0]._chats.values()))
+        client = await g.connect()
+        with syncs_wait() as go_on:
+            await client.say("rename", id="r", session="main", title="A title")
+            await client.say("configure", id="c", session="main", name="verbose", value="on")
+            (chat,) = switchboards[0]._chats.values()
+            await until(lambda: chat.current is not None and chat.current.title)
+            letting_go = asyncio.create_task(let_go(switchboards[0]))
+            await asyncio.sleep(0.05)
+            go_on.set()
+            answers = [await client.until_type("settings", id=id_) for id_ in ("r", "c")]
+        await letting_go
+        assert [(answer["title"], answer["verbose"]) for answer in answers] == [("A title", False), ("A title", True)]
+
+
+async def test_a_message_to_a_conversation_that_is_kept_closed_waits_and_is_accepted(
+    tmp_path: Path, switchboards: list[Switchboard]
+) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        await until(lambda: all(chat.idle for chat in switchboards[0]._chats.values()))
+        async with switchboards[0].emptied(("owner", "main")):
+            await client.send("and again", id_="again")
+            await (await g.connect()).round_trips()
+        assert (await client.until_answered("again"))["type"] == "accepted"
+        await until(lambda: all(chat.idle for chat in switchboards[0]._chats.values()))
+        async with switchboards[0].closed("owner", "main"):
+            await client.send("and once more", id_="once")
+            await (await g.connect()).round_trips()
+        assert (await client.until_answered("once"))["type"] == "accepted"
+
+
 async def test_a_closed_conversation_leaves_no_lock_behind(tmp_path: Path, switchboards: list[Switchboard]) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()

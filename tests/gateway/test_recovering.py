@@ -178,6 +178,18 @@ async def test_a_new_whose_own_session_fails_meanwhile_has_one_successor(
     assert second[0]["succeeds"]["session"] == old
 
 
+async def test_a_subscription_to_a_damaged_session_is_answered(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with gateway(home) as running:
+        await (await running.connect()).chat("hi")
+    path = damage(home)
+    async with gateway(home) as running:
+        client = await running.connect()
+        await client.say("subscribe", id="s", session="main", after=0)
+        settings = await client.until_type("settings", id="s")
+        assert (settings["session_id"], settings["queue"], settings["archived"]) == (path.stem, "followup", False)
+
+
 async def test_two_clients_that_leave_a_damaged_session_at_once_get_one_new_session(tmp_path: Path) -> None:
     home = tmp_path / "home"
     async with gateway(home) as running:

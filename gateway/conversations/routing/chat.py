@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -365,6 +365,38 @@ class Chat:
         if self.current is None:
             raise StorageFailed("This session is being opened again after its storage failed; try again shortly.")
         return self.current
+
+    def settings(self, changed: Conversation | None = None) -> dict[str, Any]:
+        """Return the settings of the current session as clients are told them.
+
+        Args:
+            changed: The conversation whose settings were changed. It is used if the chat was closed meanwhile.
+        """
+        if (current := self.current or changed) is None:
+            return self._damaged_settings()
+        agent = current.recorder.transcript.agent
+        return {
+            "session_id": current.session,
+            "queue": current.inbox.mode,
+            "verbose": current.verbose,
+            "title": current.title,
+            "pinned": current.pinned,
+            "archived": current.archived,
+            **({"agent": agent} if agent != MAIN_AGENT else {}),
+            **current.settings.chosen,
+        }
+
+    def _damaged_settings(self) -> dict[str, Any]:
+        """Return the settings of a session whose log cannot be read: the defaults, and what the catalog knows."""
+        config, row = self._settings.current, self._catalog.row(self.damaged_session)
+        return {
+            "session_id": self.damaged_session,
+            "queue": config.sessions.queue,
+            "verbose": config.agent.verbose,
+            "title": row.title if row is not None else "",
+            "pinned": row is not None and row.pinned,
+            "archived": row is not None and row.archived,
+        }
 
     def head(self, session: str) -> int | None:
         """Return the last durable seq of a session; None if the session does not belong to this key."""
