@@ -182,31 +182,36 @@ class Reader:
 
 
 class Watcher(Reader):
-    """A client that only reads, and connects elsewhere whenever its connection ends."""
+    """A client that only reads, and connects elsewhere whenever its connection ends.
+
+    It subscribes without an id, so that nothing answers it: a subscription that is lost on its way is never made again.
+    """
 
     async def watch(self) -> None:
         """Follow the key until the task is cancelled."""
         while True:
             if not self.connected:
                 await self.connect()
-                if not self.session:
-                    await self._begin()
             elif self.arrived.is_set():
                 self.arrived.clear()
             else:
                 await self.arrived.wait()
 
-    async def _begin(self) -> None:
-        """Subscribe to a key of which nothing was seen; it may not exist yet."""
-        try:
-            self.send(type="subscribe", id="s", session=self.key, after=0)
-            frame = await self.answer("s")
-        except (TimeoutError, ConnectionClosed):
-            self.disconnect("no answer")
-            return
-        if frame["type"] == "error":
-            self._missed(frame["code"])
+    async def until_seen(self, session: str, seq: int) -> None:
+        """Return once the watcher has seen this event."""
+        while (self.session, self.seq) < (session, seq):  # noqa: ASYNC110 - `watch` waits for the events
             await asyncio.sleep(RETRY_SECONDS)
+
+    async def _connect(self) -> None:
+        if self.connects:
+            await asyncio.sleep(RETRY_SECONDS)  # the key may not exist yet
+        await super()._connect()
+        if not self.session:
+            await self._subscribe()
+
+    async def _subscribe(self) -> None:
+        position = {"session_id": self.session} if self.session else {}
+        self.send(type="subscribe", session=self.key, after=self.seq, **position)
 
 
 class Person:

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.cluster import effect_tool
+from benchmarks.cluster import effect_tool, persons
 from benchmarks.cluster.checker import check
 from benchmarks.cluster.faults import Fault, Faults
 from benchmarks.cluster.gateways import Cluster
@@ -126,6 +126,7 @@ class Run:
                 for person in self._persons:
                     group.create_task(self._talk(person, begun))
                 group.create_task(self._make_faults(begun))
+            await self._watchers_have_seen_all()
         finally:
             for task in watching:
                 task.cancel()
@@ -158,6 +159,18 @@ class Run:
             except Unanswered as failure:
                 self.history.findings.append(str(failure))
                 return
+
+    async def _watchers_have_seen_all(self) -> None:
+        """Wait until each watcher has seen what the persons of its key have seen."""
+        for watcher in self._watchers:
+            readers = [person.reader for person in self._persons if person.reader.key == watcher.key]
+            session, seq = max((reader.session, reader.seq) for reader in readers)
+            try:
+                async with asyncio.timeout(persons.LIMIT_SECONDS):
+                    await watcher.until_seen(session, seq)
+            except TimeoutError:
+                seen = f"{watcher.seq} of {watcher.session or 'no session'}"
+                self.history.findings.append(f"unheard: {watcher.name} saw {seen}, and {seq} of {session} was there")
 
     async def _make_faults(self, begun: float) -> None:
         plan = self._plan
