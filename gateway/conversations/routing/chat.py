@@ -363,7 +363,7 @@ class Chat:
 
     def _require_current(self) -> Conversation:
         if self.current is None:
-            raise StorageFailed("This session is being opened again after its storage failed; try again shortly.")
+            raise StorageFailed("This conversation is being opened again; try again shortly.")
         return self.current
 
     def settings(self, changed: Conversation | None = None) -> dict[str, Any]:
