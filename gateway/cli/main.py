@@ -281,15 +281,17 @@ def store() -> None:
 
 
 @store.command("check")
+@click.option("--url", metavar="URL", help="Examine this database, for example before moving there.")
 @home_option
 @config_option
 @json_option
-def check_store(home: Path | None, file: Path | None, *, as_json: bool) -> None:
-    """Examine the database of the configuration. Reports on its replication, settings, version and times. Exit code 1 if it
-    breaks the gateway's promises."""
+def check_store(url: str | None, home: Path | None, file: Path | None, *, as_json: bool) -> None:
+    """Examine the database of the configuration. Reports on its replication, settings, version and times. URL is
+    postgresql://… or a reference such as env:DATABASE_URL. Exit code 1 if it breaks the gateway's promises."""
     from gateway.cli.sessions import store_commands
 
-    end(lambda: store_commands.check_store(invocation(existing_home(home), file, as_json=as_json)))
+    place = existing_home if url is None else home_at
+    end(lambda: store_commands.check_store(invocation(place(home), file, as_json=as_json), url))
 
 
 @store.command("copy")

@@ -340,6 +340,18 @@ def test_the_check_of_a_database_names_what_breaks_the_promise(tmp_path: Path, u
     assert "no synchronous standby" in json.dumps(doctor)
 
 
+def test_a_database_is_checked_before_a_home_is_moved_there(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANNED_URL", url)
+    for home in (tmp_path, tmp_path / "none"):
+        checked = cli_on(home, "store", "check", "--url", "env:PLANNED_URL")
+        assert (checked.exit_code, "The database has no synchronous standby" in checked.stdout) == (1, True)
+    refused = cli_on(tmp_path, "store", "check", "--url", "10.0.0.21")
+    assert (refused.exit_code, "--url must be postgresql://" in refused.stderr) == (2, True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_check_of_files_is_the_doctors(tmp_path: Path) -> None:
     checked = cli_on(tmp_path, "store", "check")
     assert (checked.exit_code, "`exuvia doctor` checks them" in checked.stderr) == (2, True)

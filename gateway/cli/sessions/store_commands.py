@@ -34,12 +34,16 @@ URLS = ("postgres://", "postgresql://", "env:", "file:", "credential:")
 """The beginnings of a database's URL, or of a reference to one."""
 
 
-def check_store(call: Invocation) -> int:
-    """Print what was measured and found on the configured database."""
-    url = call.config().store.database
-    if url is None:
-        raise click.ClickException("The logs are files of the home; `exuvia doctor` checks them.")
-    report = examine_database(url)
+def check_store(call: Invocation, url: str | None) -> int:
+    """Print what was measured and found on the database at this URL, or on the configured one."""
+    if url is not None and not url.startswith(URLS):
+        raise click.ClickException("--url must be postgresql://… or a reference such as env:DATABASE_URL.")
+    database = _resolved(url) if url is not None else call.config().store.database
+    if database is None:
+        raise click.ClickException(
+            "The logs are files of the home; `exuvia doctor` checks them. `--url` examines a database before you move there."
+        )
+    report = examine_database(database)
     findings = list(findings_about(report))
     wrong = any(finding.level == "wrong" for finding in findings)
     if call.as_json:
