@@ -146,7 +146,7 @@ class Connection:
         self.admission: Admission | None = None
         """The authenticated person; None before the handshake."""
         self.client = "unnamed"
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
         self._deleting: dict[str, str] = {}
         """By key, the id of the frame that asked to delete it."""
         self._unwatch_updates: Callable[[], None] | None = None
@@ -535,7 +535,7 @@ class Connection:
             await self._services.switchboard.removals.delete(self._person, frame.session, by=self._person, facts=frame.facts)
         except UnknownSession as error:
             self._outbox.answer(frames.error("unknown_session", str(error), frame.id))
-        except (SessionsError, Conflict) as error:
+        except (SessionsError, GatewayError) as error:
             self._outbox.answer(error_frame(error, frame.id))
         finally:
             self._deleting.pop(frame.session, None)
@@ -611,4 +611,10 @@ class Connection:
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Future[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("frame_failed", client=self.client, **error_fields(error))
+            self._close_soon(WSCloseCode.INTERNAL_ERROR, "the gateway failed to handle a frame; connect again")

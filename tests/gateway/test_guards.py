@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from benchmarks.stage import Instrument, MemoryLog, Model, Stage, says
 from gateway.auth.access import Access
@@ -19,12 +19,14 @@ from gateway.auth.signed_tokens import LINK_SECONDS, SignedOut, TokenSigner
 from gateway.conversations.routing import chat as chats
 from gateway.conversations.routing import forks
 from gateway.conversations.routing.conversation_runner import CatalogWriter
+from gateway.conversations.routing.removals import Removals
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.turn import tool_calls
 from gateway.http.outbox import Outbox
 from gateway.http.uploads import Uploads
 from gateway.http.websocket_connection import Connection
 from gateway.models.call import CALLS_LIMIT, REPLY_LIMIT
+from gateway.support.errors import OwnedElsewhere
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.facts.fact_book import FactBook
 from plugins.facts.fact_events import FactsOpened
@@ -488,6 +490,24 @@ async def test_a_message_to_a_conversation_that_is_kept_closed_waits_and_is_acce
             await client.send("and once more", id_="once")
             await (await g.connect()).round_trips()
         assert (await client.until_answered("once"))["type"] == "accepted"
+
+
+@pytest.mark.parametrize("failure", [OwnedElsewhere("", ""), RuntimeError("a fault")], ids=["moved", "fault"])
+async def test_a_deletion_that_fails_is_answered_or_ends_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(Removals, "delete", fail)
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        await client.say("delete", id="d", session="main")
+        if isinstance(failure, OwnedElsewhere):
+            assert (await client.until_type("error", id="d"))["code"] == "busy"
+        else:
+            assert await client.closed() == WSCloseCode.INTERNAL_ERROR
 
 
 async def test_a_closed_conversation_leaves_no_lock_behind(tmp_path: Path, switchboards: list[Switchboard]) -> None:
