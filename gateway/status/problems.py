@@ -78,6 +78,11 @@ class Problems:
         self._unknown_fallbacks = unknown_fallbacks
         self._plugin_problems = plugin_problems
         self._clock = clock
+        self._failed_tasks = list[str]()
+
+    def task_failed(self, task: str) -> None:
+        """Report that a background task has ended because of a fault, until the next start."""
+        self._failed_tasks.append(task)
 
     def sentences(self) -> list[str]:
         """Return all current problems, the worst first; empty if there are none."""
@@ -125,6 +130,8 @@ class Problems:
                 yield f"{failed}: {breaker.why}"
 
     def _machine(self) -> Iterator[str]:
+        for task in self._failed_tasks:
+            yield f"A background task has ended because of a fault ({task}): see the log, and restart the gateway."
         if (blocked := self._lag.last_minutes) >= BLOCKED_SECONDS:
             yield (
                 f"The event loop was blocked for {blocked:.1f} s within the last five minutes. Too little memory or CPU"

@@ -42,10 +42,10 @@ from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.watchdog import exit_within
 from gateway.protocol.slash_commands import command_help
 from gateway.status.instruments import GatewayContext, Instruments
-from gateway.status.problems import Readiness
+from gateway.status.problems import Problems, Readiness
 from gateway.support import instance_address, logs, resource_limits
 from gateway.support.clock import SystemClock
-from gateway.support.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
+from gateway.support.errors import Busy, ConfigRefused, GatewayError, StartRefused, error_fields, sentence_of
 from gateway.support.home import Home
 from gateway.wiring.app import Application, ApplicationBuilder
 from gateway.wiring.endpoints import LazyMcpServer, cluster_endpoints, console_endpoints, openai_endpoints, shared_routes
@@ -163,6 +163,14 @@ async def resume_sessions(switchboard: Switchboard) -> None:
             await asyncio.sleep(RESUME_SECONDS)
 
 
+def _background_task_ended(problems: Problems, task: asyncio.Task[Any]) -> None:
+    """Report a background task that has ended because of a fault: what it does is missing from then on."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        name = getattr(task.get_coro(), "__qualname__", task.get_name())
+        log.error("background_task_failed", task=name, **error_fields(error))
+        problems.task_failed(name)
+
+
 def _collect_garbage() -> None:
     """Enable garbage collection, which the command line deferred, and exempt all objects that exist now: they live
     as long as the process."""
@@ -277,6 +285,8 @@ class Daemon:
                 )
             ),
         ]
+        for task in tasks:
+            task.add_done_callback(partial(_background_task_ended, gateway.problems))
         try:
             yield
         finally:

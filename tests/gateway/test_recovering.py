@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 import sessions.files.append_file
 from benchmarks.stage import Model, Stage, hangs_after
 from gateway.conversations.context.conversation_config import standing_instructions
+from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.routing import switchboard
 from sessions.events.codec import encode
 from sessions.events.errors import StorageFailed
@@ -96,6 +97,93 @@ async def test_a_turn_without_a_free_descriptor_is_retried_and_not_logged_as_a_f
             assert await (await running.connect()).chat("hi") == "hi"
     dropped = [entry["reason"] for entry in logs if entry["event"] in ("conversation_dropped", "conversation_failed")]
     assert dropped == ["[Errno 24] Too many open files"]
+
+
+@pytest.mark.parametrize("failure", [StorageFailed("no"), RuntimeError("can't start new thread"), KeyError("a fault")])
+async def test_an_interrupted_turn_is_resumed_although_its_session_cannot_be_opened_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    home, held = tmp_path / "home", [{"text": "one two three four", "delay_ms": 60_000}]
+    async with gateway(home, script=held, settings={"gateway.stop_within": "0s"}) as running:
+        client = await running.connect()
+        await client.send("go")
+        await client.until_event("turn_started")
+    failures: list[int] = []
+
+    async def fail_twice(*arguments: Any) -> Any:
+        if len(failures) < 2:
+            failures.append(1)
+            raise failure
+        return await open_session(*arguments)
+
+    monkeypatch.setattr(switchboard, "open_session", fail_twice)
+    monkeypatch.setattr(switchboard, "REOPEN_SECONDS", (0.05,))
+    async with gateway(home) as running:
+        [session] = running.journals()
+        await until(lambda: "turn_ended" in kinds(running, session))
+        assert len(failures) == 2
+
+
+async def test_a_conversation_is_opened_again_when_threads_run_out_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[int] = []
+    write = AppendFile.write
+
+    def fail_once(self: AppendFile, chunk: bytes) -> None:
+        if b"model_replied" in chunk and not failures:
+            failures.append(1)
+            raise StorageFailed("No space left on device")
+        write(self, chunk)
+
+    async def no_thread(*arguments: Any) -> Any:
+        if len(failures) == 1:
+            failures.append(1)
+            raise RuntimeError("can't start new thread")
+        return await open_session(*arguments)
+
+    monkeypatch.setattr(AppendFile, "write", fail_once)
+    monkeypatch.setattr(switchboard, "open_session", no_thread)
+    monkeypatch.setattr(switchboard, "REOPEN_SECONDS", (0.05,))
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.send("hi")
+        await client.until_event("turn_ended")
+        assert len(failures) == 2
+
+
+async def test_idle_conversations_are_closed_although_one_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boards: list[switchboard.Switchboard] = []
+    unload = switchboard.Switchboard._unload_if_idle
+
+    async def fail_once(self: switchboard.Switchboard, name: Any, chat: Any) -> None:
+        if not boards:
+            boards.append(self)
+            raise RuntimeError("can't start new thread")
+        await unload(self, name, chat)
+
+    monkeypatch.setattr(switchboard, "SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(switchboard, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(switchboard.Switchboard, "_unload_if_idle", fail_once)
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        for key in ("a", "b"):
+            await client.chat("hi", session=key)
+            await client.say("unsubscribe", session=key)
+        await until(lambda: boards and not boards[0].load().conversations)
+
+
+async def test_a_background_task_that_has_ended_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(FactExtraction, "run", fail)
+    with capture_logs() as logs:
+        async with gateway(tmp_path) as running:
+            status = await (await running.connect()).command("/status")
+    assert "A background task has ended because of a fault (" in status
+    [failed] = [entry for entry in logs if entry["event"] == "background_task_failed"]
+    assert (failed["kind"], failed["reason"]) == ("RuntimeError", "a fault")
 
 
 async def test_an_older_session_that_cannot_be_opened_does_not_block_the_current_one(

@@ -25,7 +25,8 @@ from gateway.conversations.routing.conversation_runner import ConversationRunner
 from gateway.conversations.routing.forks import Forks
 from gateway.conversations.routing.live_sessions import LiveSessions
 from gateway.conversations.routing.removals import Removals
-from gateway.support.errors import Conflict, OwnedElsewhere
+from gateway.support.errors import Conflict, OwnedElsewhere, error_fields, sentence_of
+from gateway.support.resource_limits import is_exhaustion
 from plugins.api.context import Clock
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed, UnknownSession
 from sessions.events.events import Succession
@@ -77,6 +78,12 @@ class SwitchboardLoad(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     waiting: int
     subscriptions: int
+
+
+def _fields(error: Exception) -> dict[str, Any]:
+    """Return the fields of the log about an error, with its traceback unless it is one that is to be expected."""
+    expected = isinstance(error, SessionsError) or is_exhaustion(error)
+    return {"reason": sentence_of(error)} if expected else error_fields(error)
 
 
 async def _do_nothing(agent: str) -> None:
@@ -282,9 +289,9 @@ class Switchboard:
                     return  # its owner was gone before a session of it began
         except OwnedElsewhere:
             return
-        except SessionsError as error:
-            log.error("session_not_opened", key=name[1], reason=str(error))
-            if self._claims.shared and isinstance(error, StorageFailed):
+        except Exception as error:
+            log.error("session_not_opened", key=name[1], **_fields(error))
+            if isinstance(error, StorageFailed) or not isinstance(error, SessionsError):  # else it would fail again
                 self.spawn(self._resume_later(name, failures, regained))
         else:
             # If the catalog was lost, these are all sessions: unload the idle ones.
@@ -556,8 +563,8 @@ class Switchboard:
             await self._restore(chat.name)
         except OwnedElsewhere:
             return
-        except SessionsError as error:
-            log.error("session_not_opened", key=chat.key, reason=str(error))
+        except Exception as error:  # accepted messages wait for the next attempt, whatever failed
+            log.error("session_not_opened", key=chat.key, **_fields(error))
             self.spawn(self._reopen(chat, regained))
 
     async def _sweep(self) -> None:
@@ -567,10 +574,13 @@ class Switchboard:
             now = self._clock.monotonic()
             for name, chat in tuple(self._chats.items()):
                 idle = now - chat.last_activity
-                if idle > IDLE_SECONDS:
-                    await self._unload_if_idle(name, chat)
-                elif idle > RELAYED_SECONDS and chat.only_relayed:
-                    await self._move_to_its_clients(name, chat)
+                try:
+                    if idle > IDLE_SECONDS:
+                        await self._unload_if_idle(name, chat)
+                    elif idle > RELAYED_SECONDS and chat.only_relayed:
+                        await self._move_to_its_clients(name, chat)
+                except Exception as error:
+                    log.error("session_not_closed", key=chat.key, **_fields(error))
 
     async def _finish_notes(self) -> None:
         """Open ended sessions whose notes could not be written. This tries to write the notes again."""
@@ -580,8 +590,8 @@ class Switchboard:
                 await self._restore(name)
             except OwnedElsewhere:
                 continue
-            except SessionsError as error:
-                log.error("session_not_opened", key=name[1], reason=str(error))
+            except Exception as error:  # the next sweep tries again
+                log.error("session_not_opened", key=name[1], **_fields(error))
                 self._unfinished.add(name)
 
     async def _unload_if_idle(self, name: Name, chat: Chat | None) -> None:
