@@ -213,7 +213,7 @@ class Membership:
         while not self._ending.wait(BEAT_SECONDS):
             try:
                 identity = self._round(identity)
-            except (StorageFailed, psycopg.Error) as error:
+            except Exception as error:  # without beats, this gateway would be dead for the others
                 self._close()
                 if not self._had_failed:
                     log.warning("database_contact_lost", gateway=identity, reason=str(error).partition("\n")[0])

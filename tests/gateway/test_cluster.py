@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import psycopg
@@ -466,6 +466,27 @@ async def test_the_conversations_of_a_gateway_that_is_gone_are_opened_several_at
                 await board.resume_all()
         assert set(opened) == {f"key-{number}" for number in range(2 * switchboard.OPENED_AT_ONCE)}
         monkeypatch.undo()
+
+
+async def test_conversations_are_adopted_although_the_first_attempt_fails_unexpectedly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(switchboard, "REOPEN_SECONDS", (0.01,))
+    attempts = list[int]()
+
+    async def resume_all() -> None:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise RuntimeError("can't start new thread")
+        raise asyncio.CancelledError
+
+    async def until_unowned() -> None:
+        pass
+
+    board = SimpleNamespace(_claims=SimpleNamespace(until_unowned=until_unowned), resume_all=resume_all)
+    with pytest.raises(asyncio.CancelledError):
+        await Switchboard.adopt(cast(Switchboard, board))
+    assert len(attempts) == 2
 
 
 async def test_what_could_not_be_opened_is_tried_again_as_soon_as_the_database_is_back(

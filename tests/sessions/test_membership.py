@@ -110,6 +110,25 @@ async def die_and_come_back(one: Member, other: Member, monkeypatch: pytest.Monk
     await until(lambda: one.membership.id not in ("", before))
 
 
+async def test_a_beat_that_fails_unexpectedly_is_not_the_last(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures, beaten = list[int](), threading.Event()
+    beat = Membership._round
+
+    def fail_once(self: Membership, identity: str) -> str:
+        if not failures:
+            failures.append(1)
+            raise RuntimeError("can't start new thread")
+        identity = beat(self, identity)
+        beaten.set()
+        return identity
+
+    monkeypatch.setattr(Membership, "_round", fail_once)
+    async with member(url, tmp_path):
+        assert await asyncio.to_thread(beaten.wait, DEADLINE)
+
+
 async def test_a_key_has_one_owner_and_the_next_one_a_higher_epoch(url: str, tmp_path: Path) -> None:
     async with member(url, tmp_path) as one, member(url, tmp_path) as two:
         await one.membership.announce("http://one.example:7117")

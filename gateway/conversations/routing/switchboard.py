@@ -263,8 +263,8 @@ class Switchboard:
             await self._claims.until_unowned()
             try:
                 await self.resume_all()
-            except SessionsError as error:
-                log.error("sessions_not_adopted", reason=str(error))
+            except Exception as error:  # the conversations still have no gateway
+                log.error("sessions_not_adopted", **_fields(error))
                 await asyncio.sleep(REOPEN_SECONDS[0])
 
     async def resume_all(self) -> None:

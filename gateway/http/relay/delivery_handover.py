@@ -9,7 +9,7 @@ import structlog
 
 from gateway.conversations.channels.channel_runner import ChannelRunner
 from gateway.conversations.channels.reply_delivery import ReplyDelivery
-from sessions.events.errors import StorageFailed
+from gateway.support.errors import sentence_of
 from sessions.store.catalog import Name
 from sessions.store.cluster import Cluster
 
@@ -47,8 +47,8 @@ class DeliveryHandover:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 await self.look()
-            except StorageFailed as error:
-                log.warning("replies_not_handed_over", reason=str(error))
+            except Exception as error:  # the next look tries again
+                log.warning("replies_not_handed_over", reason=sentence_of(error))
 
     async def look(self) -> None:
         """Hand over what can be. Raises StorageFailed."""

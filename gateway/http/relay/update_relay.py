@@ -17,8 +17,7 @@ import structlog
 from gateway.conversations.routing.session_updates import SessionUpdate, SessionUpdates
 from gateway.http.relay.links import Links
 from gateway.protocol import frames
-from gateway.support.errors import OwnedElsewhere
-from sessions.events.errors import StorageFailed
+from gateway.support.errors import OwnedElsewhere, sentence_of
 from sessions.store.cluster import Cluster
 
 LOOK_SECONDS = 2.0
@@ -78,8 +77,8 @@ class UpdateRelay:
             self._news.clear()
             try:
                 await self._connect()
-            except StorageFailed as error:
-                log.debug("updates_not_relayed", reason=str(error))
+            except Exception as error:  # the next look tries again
+                log.debug("updates_not_relayed", reason=sentence_of(error))
             try:
                 async with asyncio.timeout(LOOK_SECONDS if self._people else None):
                     await self._news.wait()
