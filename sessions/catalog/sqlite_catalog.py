@@ -216,9 +216,8 @@ class SqliteCatalog:
         changes, self._changes = self._changes, _Changes()
         if not changes:
             return
-        batch = await asyncio.to_thread(_encode, changes)
         try:
-            await self._file.write(batch)
+            await self._file.write(await asyncio.to_thread(_encode, changes))
             self.failure = None
         except Unavailable as error:
             self.failure = f"The catalog cannot be written: {error}."
@@ -227,6 +226,9 @@ class SqliteCatalog:
             await self._remake(error)
         except StorageFailed as error:
             self.failure = str(error)  # without a file, the next start reads the journals
+        except Exception as error:  # such as no memory or no thread: the next attempt may succeed
+            self.failure = f"The catalog cannot be written: {error}."
+            self._take_back(changes)
 
     async def _remake(self, error: Exception) -> None:
         try:

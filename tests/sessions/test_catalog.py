@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sessions.catalog import receipt_batches
+from sessions.catalog import receipt_batches, sqlite_catalog
 from sessions.catalog.catalog_file import CatalogFile
 from sessions.catalog.durability_check import acknowledged_heads, forget
 from sessions.catalog.receipt_batches import CollectedReceipts
@@ -516,6 +516,25 @@ async def test_a_full_disk_is_reported_and_changes_are_written_later(
             await until(lambda: catalog.failure is not None)
             assert catalog.failure == "The catalog cannot be written: database is locked."
             await other.execute("ROLLBACK")
+        await until(lambda: catalog.failure is None)
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
+        assert is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
+
+
+async def test_a_catalog_that_fails_unexpectedly_is_written_later(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, transcript, _ = write_journal(folder, 1, *messages(1, 3), ended())
+    encode = sqlite_catalog._encode
+
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
+        monkeypatch.setattr(sqlite_catalog, "_encode", no_thread)
+        catalog.put(row_of(path, transcript))
+        await until(lambda: catalog.failure == "The catalog cannot be written: can't start new thread.")
+        monkeypatch.setattr(sqlite_catalog, "_encode", encode)
         await until(lambda: catalog.failure is None)
     async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
