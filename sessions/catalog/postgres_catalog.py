@@ -338,7 +338,7 @@ class PostgresCatalog:
             return
         try:
             found = await asyncio.to_thread(repair_rows, self._database, self._logs)
-        except SessionsError as error:
+        except Exception as error:
             log.warning("catalog_not_checked", reason=str(error))
             return
         self._apply(found)
@@ -374,7 +374,7 @@ class PostgresCatalog:
             try:
                 await asyncio.to_thread(self._store, self._under_way)
                 self.failure = None
-            except StorageFailed as error:
+            except Exception as error:  # the database, or no memory or no thread: the next attempt may succeed
                 self.failure = f"The catalog cannot be written: {error}"
                 self._take_back(self._under_way)
             finally:

@@ -133,6 +133,27 @@ async def test_rows_are_written_and_one_of_a_former_owner_replaces_no_newer_one(
         assert found.title == "Another"
 
 
+async def test_rows_that_cannot_be_written_for_another_reason_than_the_database_are_written_later(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_catalog, "PAUSE", 0.05)
+    store = PostgresCatalog._store
+
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with writing(url, tmp_path) as writer:
+        monkeypatch.setattr(PostgresCatalog, "_store", no_thread)
+        recorder = await writer.begun(FIRST)
+        indexer = CatalogWriter(writer.catalog)
+        indexer.begin(recorder)
+        indexer.put(recorder)
+        await until(lambda: writer.catalog.failure == "The catalog cannot be written: can't start new thread")
+        monkeypatch.setattr(PostgresCatalog, "_store", store)
+        await until(lambda: writer.catalog.failure is None)
+        assert outside(url, "SELECT settled FROM session") == [(True,)]
+
+
 async def test_ids_are_stored_with_checkpoints_and_the_rest_is_read_from_the_log(url: str, tmp_path: Path) -> None:
     async with writing(url, tmp_path) as writer:
         recorder = await writer.begun(FIRST)
