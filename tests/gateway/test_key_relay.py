@@ -144,6 +144,41 @@ async def test_a_frame_without_an_id_that_the_owner_did_not_handle_is_handled_by
             await until(lambda: client.handled == [SUBSCRIBE])
 
 
+async def test_a_stop_that_the_owner_has_handled_is_not_sent_to_the_next_one() -> None:
+    """It would end another turn. Its id is never answered, and any number of stops needs little memory."""
+    gone, done = asyncio.Event(), asyncio.Event()
+    stops = 2 * key_relay.MOST_UNSENT
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        for _ in range(1 + 1 + stops):  # `hello` and `subscribe` before the stops
+            await socket.receive()
+        await done.wait()
+        await socket.send_json({"type": "event", "session": "main", "session_id": "s", "event": {"seq": 1}})
+        await socket.receive()
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/ws", serve)
+    async with TestServer(app) as server:
+        client = ClientOfRelay(OwnedElsewhere("gw1.1", str(server.make_url("")).rstrip("/")))
+        async with relaying(client, gone) as relay:
+            relay.forward(frames.parse(SUBSCRIBE), SUBSCRIBE)
+            for number in range(stops):
+                stop = f'{{"type":"cancel","id":"{number}","session":"main"}}'
+                relay.forward(frames.parse(stop), stop)
+                await until(lambda: not relay._routes["main"].unsent)
+            route = relay._routes["main"]
+            assert len(route.unanswered) + len(route.unconfirmed) <= key_relay.MOST_UNSENT
+            done.set()
+            await until(lambda: client.answers)
+            client.owner = None
+            gone.set()
+            await until(lambda: not relay._routes)
+            assert (client.handled, [each["type"] for each in client.answers]) == ([], ["event"])
+
+
 async def test_a_client_whose_conversation_cannot_be_relayed_is_told_to_connect_again() -> None:
     client = ClientOfRelay(None, ZeroDivisionError("a bug"))
     async with relaying(client) as relay:

@@ -21,7 +21,7 @@ import structlog
 
 from gateway.http.relay.links import Links
 from gateway.protocol import frames
-from gateway.protocol.frames import ClientFrame, Hello, Ping, Sessions, Unsubscribe
+from gateway.protocol.frames import Cancel, ClientFrame, Hello, Ping, Sessions, Unsubscribe
 from gateway.support.errors import OwnedElsewhere, sentence_of
 from gateway.support.resource_limits import is_exhaustion
 from sessions.events.errors import SessionsError
@@ -103,7 +103,8 @@ class _Route:
         self.unsent = deque[_Waiting]()
         self.unanswered: dict[str, _Waiting] = {}
         self.unconfirmed: list[_Waiting] = []
-        """Frames without an id, such as `subscribe`, of which it is not known whether the owner has handled them."""
+        """Frames that have no answer, such as a `subscribe` without an id, of which it is not known whether the owner has
+        handled them; the newest MOST_UNSENT of them."""
         self.sent: dict[str, int] | None = None
         """The seqs of the last events that the client was sent, by session, the oldest first; None without a
         subscription."""
@@ -120,9 +121,19 @@ class _Route:
             del sent[next(iter(sent))]
         return True
 
+    def note_sent(self, waiting: _Waiting) -> None:
+        """Note a frame that the owner was sent, which may have to be sent again to the next one."""
+        id_ = getattr(waiting.frame, "id", None)
+        if id_ is not None and not isinstance(waiting.frame, Cancel | Unsubscribe):  # which are not answered
+            self.unanswered[id_] = waiting
+        else:
+            self.unconfirmed = [*self.unconfirmed[1 - MOST_UNSENT :], waiting]
+
     def requeue(self) -> None:
-        """Send again what was not answered."""
-        self.unsent.extendleft(reversed([*self.unanswered.values(), *self.unconfirmed]))
+        """Send again what was not answered. Of the frames without an answer, the old ones have been handled."""
+        due = time.monotonic() - ANSWER_SECONDS
+        unconfirmed = (each for each in self.unconfirmed if each.since >= due)
+        self.unsent.extendleft(reversed([*self.unanswered.values(), *unconfirmed]))
         self.unanswered.clear()
         self.unconfirmed.clear()
 
@@ -265,10 +276,7 @@ class KeyRelay:
         while True:
             while route.unsent:
                 waiting = route.unsent.popleft()
-                if (id_ := getattr(waiting.frame, "id", None)) is not None:
-                    route.unanswered[id_] = waiting
-                else:
-                    route.unconfirmed.append(waiting)
+                route.note_sent(waiting)
                 await socket.send_str(waiting.text)
             route.news.clear()
             await route.news.wait()
