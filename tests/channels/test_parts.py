@@ -15,6 +15,7 @@ from benchmarks.stage import Model, Stage
 from gateway.conversations.channels import reply_delivery
 from gateway.conversations.channels.reply_delivery import MOST_EARLY, ReplyDelivery
 from plugins.api.channel import DeliveryUnknown, OutboundMessage, TryLater, Undeliverable
+from sessions.events.errors import StorageFailed
 from sessions.events.events import (
     CallRef,
     DeliveryAttempted,
@@ -112,6 +113,16 @@ class Owing:
         self.room: Any = None
         self.delivery: Any = None
 
+    def answer_again(self, turn: int) -> int:
+        """Append another turn whose answer is owed, and return the seq of the answer."""
+        recorder = self.stage.recorder
+        message = msgspec.structs.replace(received("hi", f"lines:m{turn}"), channel="lines", reply_to="kitchen")
+        of = recorder.append(message, turn=turn)
+        recorder.append(TurnStarted(takes=(of,), provider="p", model="m", window=None, reserve=0), turn=turn)
+        answer = recorder.append(ModelReplied(reply=1, model="m", text="More.", calls=(), stop="end", usage=None), turn=turn)
+        recorder.append(TurnEnded(outcome="replied", millis=1, error=None), turn=turn)
+        return answer
+
     async def deliver_to(self, room: Any) -> None:
         """Begin to deliver, as after a start."""
         await self.stop()
@@ -132,6 +143,36 @@ class Owing:
 
     def noted(self) -> list[tuple[str, str, int, int, bool]]:
         return [(each.receipt, each.failed, each.chars, each.files, each.more) for each in self.stage.told(ReplyDelivered)]
+
+
+async def test_an_answer_that_is_owed_no_more_does_not_end_the_deliveries_to_its_chat() -> None:
+    """As a question in a turn that was stopped from another client."""
+    owing, room = Owing("One."), WholeRoom()
+    await owing.deliver_to(None)
+    owed_no_more = owing.answer_again(2)
+    recorder = owing.stage.recorder
+    recorder.append(ReplyDelivered(of=owed_no_more, channel="lines", receipt=""))
+    owing.room = room
+    await owing.stage.until(lambda: not recorder.transcript.owed)
+    owing.answer_again(3)
+    await owing.stage.until(lambda: not recorder.transcript.owed)
+    await owing.stage.until(lambda: not owing.delivery._tasks)
+    assert [post.text for post in room.tried] == ["One.", "More."]
+
+
+@pytest.mark.parametrize("error", [StorageFailed("The database does not answer."), RuntimeError("can't start new thread")])
+async def test_an_answer_that_cannot_be_read_is_tried_again(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    owing, failures = Owing("One."), [error] * 2
+    lines = owing.stage.recorder.log.lines
+
+    async def fail(*arguments: Any, **named: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await lines(*arguments, **named)
+
+    monkeypatch.setattr(owing.stage.recorder.log, "lines", fail)
+    posts = await owing.delivered(WholeRoom())
+    assert ([post.text for post in posts], failures) == (["One."], [])
 
 
 async def test_a_long_answer_and_its_files_are_posts_that_are_each_recorded() -> None:

@@ -320,11 +320,13 @@ class ReplyDelivery:
         try:
             wait = await self._attempt(recorder, answer, last=last)
         except Exception as error:
-            # It stays pending until its session is opened again.
             if not isinstance(error, SessionsError):
                 log.error("reply_not_delivered", session=answer.session, seq=answer.of, **error_fields(error))
             log.warning("reply_not_noted", session=answer.session, seq=answer.of, reason=error_text(error))
-            wait = None
+            wait = None  # it stays pending until its session is opened again
+            if answer.content is None and recorder.failure is None:  # it could not be read, and nobody has been sent it
+                answer.failures += 1
+                wait = _Wait(seconds=PAUSES[min(answer.failures, len(PAUSES)) - 1], all_wait=False)
         finally:
             answer.passed = False
         if wait is None and not answer.dropped:
@@ -336,12 +338,10 @@ class ReplyDelivery:
         return transcript.person, transcript.key
 
     def _remove(self, chat: _Chat, answer: _Answer, recorder: Recorder) -> None:
-        chat.answers.remove(answer)
-        self._under_way.discard((answer.session, answer.of))
-        if (newer := self._recorders.get(answer.session)) is not None and newer is not recorder:
-            self._queue_pending(newer)  # the session was reopened meanwhile, with its pending deliveries
-        elif not recorder.transcript.owed:
-            self._recorders.pop(answer.session, None)
+        newest = self._recorders[answer.session]
+        self._forget(chat, answer)
+        if newest is not recorder:
+            self._queue_pending(newest)  # the session was reopened meanwhile, with its pending deliveries
 
     def _forget(self, chat: _Chat, answer: _Answer) -> None:
         chat.answers.remove(answer)
