@@ -19,6 +19,7 @@ from gateway.conversations.routing.conversation import Conversation
 from gateway.http.subscribers import Outgoing, Subscription
 from gateway.protocol import frames
 from gateway.support.errors import sentence_of
+from gateway.support.resource_limits import is_exhaustion
 from sessions.events.errors import SessionsError
 
 WAITING_ANSWERS = 256
@@ -138,7 +139,7 @@ class Outbox:
                 self._wake.clear()
                 if not await self._send_round():
                     await self._wake.wait()
-        except (ClientConnectionError, ConnectionError, RuntimeError):
+        except (ClientConnectionError, ConnectionError):
             # The client is gone. The reader notices it too, and ends the connection.
             return
 
@@ -156,7 +157,9 @@ class Outbox:
         """Send the next frames of a subscription; return False if there were none."""
         try:
             portion = await subscription.take()
-        except (SessionsError, OSError) as error:
+        except (SessionsError, OSError, MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not is_exhaustion(error):
+                raise
             if self._subscriptions.get(key) is not subscription:
                 return True
             # The other subscriptions continue; this one would fail at the same place again.

@@ -492,6 +492,25 @@ async def test_a_message_to_a_conversation_that_is_kept_closed_waits_and_is_acce
         assert (await client.until_answered("once"))["type"] == "accepted"
 
 
+async def test_a_subscription_for_which_no_thread_is_left_ends_and_the_connection_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_thread(*_: object, **__: object) -> list[bytes]:
+        raise RuntimeError("can't start new thread")
+
+    async with gateway(tmp_path) as g:
+        await (await g.connect()).chat("hello")
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        with monkeypatch.context() as patch:
+            patch.setattr(chats.Chat, "lines", no_thread)
+            await client.say("subscribe", session="main", after=0)
+            ended = await client.until_type("error", session="main")
+        assert (ended["code"], "thread" in ended["message"]) == ("storage_failed", True)
+        await client.say("subscribe", session="main", after=0)
+        assert (await client.until_event("model_replied"))["text"] == "hello"
+
+
 @pytest.mark.parametrize("failure", [OwnedElsewhere("", ""), RuntimeError("a fault")], ids=["moved", "fault"])
 async def test_a_deletion_that_fails_is_answered_or_ends_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
