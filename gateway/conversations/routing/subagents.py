@@ -16,12 +16,12 @@ import structlog
 from gateway.conversations.routing.chat import AcceptedMessage, AgentChoice, Chat
 from gateway.conversations.routing.child_tools import fault_of_tools
 from gateway.protocol.slash_commands import parse_command
-from gateway.support.errors import Busy, GatewayError, OwnedElsewhere, error_fields, sentence_of
+from gateway.support.errors import Busy, DamagedSession, GatewayError, error_fields, sentence_of
 from gateway.support.printable import one_line
 from plugins.api.tool import Tool
 from plugins.support.fencing import quoted
-from sessions.events.codec import decode, replace_surrogates
-from sessions.events.errors import SessionsError
+from sessions.events.codec import InvalidLine, decode, replace_surrogates
+from sessions.events.errors import JournalDamaged, SessionsError
 from sessions.events.events import (
     ChildEnded,
     ChildOf,
@@ -192,11 +192,10 @@ class Subagents:
             try:
                 await self._report(chat, recorder, child)
                 return
-            except (Busy, SessionsError, OwnedElsewhere) as error:
+            except (Busy, SessionsError) as error:
                 log.warning("subagent_waits", child=child.started.child, reason=sentence_of(error))
-            except GatewayError as error:
+            except Exception as error:  # the parent waits for the result, whatever failed
                 log.error("subagent_failed", child=child.started.child, **error_fields(error))
-                return
             await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
             failures += 1
 
@@ -209,9 +208,13 @@ class Subagents:
         children = await chat.others.begun_with(chat.person, started.child, choice)
         self._children[name] = children
         task = _message(chat, started, id_=f"spawn:{session}:{child.seq}", client=f"{TASK}{chat.key}", text=started.task)
-        received = await children.receive(msgspec.structs.replace(task, channel=WEBSOCKET, reply_to="", thread=""), None)
-        await children.until_durable(received)
-        result = await _until_ended(children, received, started.tokens, lambda: name in self._stopped)
+        task = msgspec.structs.replace(task, channel=WEBSOCKET, reply_to="", thread="")
+        try:
+            received = await children.receive(task, None)
+            await children.until_durable(received)
+            result = await _until_ended(children, received, started.tokens, lambda: name in self._stopped)
+        except (DamagedSession, JournalDamaged) as error:
+            result = _damaged(children, error)
         self._unfinished.discard(name)
         if result.outcome != "stopped":  # then a person knows
             await _deliver(chat, started, result)
@@ -293,7 +296,7 @@ async def _until_ended(
     children: Chat, received: AcceptedMessage, tokens: int, is_stopped: Callable[[], bool]
 ) -> ChildResult:
     """Wait until the turn with a task has ended, and return the result. A subagent that uses too many tokens is stopped, and
-    one that was stopped before its turn began."""
+    one that was stopped before its turn began. Raises JournalDamaged."""
     changed = asyncio.Event()
     children.watch(changed.set)
     try:
@@ -309,16 +312,22 @@ async def _until_ended(
                     return await _result(children, received, over=spent > tokens)
             elif children.has_ended(received.session):
                 return await _result(children, received, over=False)
+            elif children.damaged is not None and children.damaged_session == received.session:
+                raise children.damaged
             await changed.wait()
     finally:
         children.unwatch(changed.set)
 
 
 async def _result(children: Chat, received: AcceptedMessage, *, over: bool) -> ChildResult:
-    """Return the result of the turn that took a message, from the journal."""
+    """Return the result of the turn that took a message, from the journal. Raises JournalDamaged."""
     turn, text, at = None, "", received.seq
     while lines := await children.lines(received.session, at):
-        for recorded in map(decode, lines):
+        for line in lines:
+            try:
+                recorded = decode(line)
+            except InvalidLine as error:
+                raise JournalDamaged(received.session, at, str(error), good_seq=at - 1) from error
             event = recorded.event
             if isinstance(event, TurnStarted | TurnJoined) and received.seq in event.takes:
                 turn = recorded.turn
@@ -327,8 +336,17 @@ async def _result(children: Chat, received: AcceptedMessage, *, over: bool) -> C
             elif turn is not None and recorded.turn == turn and isinstance(event, TurnEnded):
                 outcome, said = _outcome(event, text, over=over)
                 return ChildResult(session=received.session, seq=recorded.seq, outcome=outcome, text=said)
-        at += len(lines)
+            at += 1
     return ChildResult(session=received.session, seq=received.seq, outcome="failed", text="Its task was not taken.")
+
+
+def _damaged(children: Chat, error: DamagedSession | JournalDamaged) -> ChildResult:
+    """Return the end of a subagent whose journal is damaged, so that its turn never ends."""
+    damaged = error if isinstance(error, JournalDamaged) else children.damaged
+    assert damaged is not None
+    log.error("subagent_failed", child=children.key, **error_fields(error))
+    text = f"Its journal is damaged: {sentence_of(damaged)}"
+    return ChildResult(session=damaged.session, seq=damaged.good_seq, outcome="failed", text=text)
 
 
 def _outcome(ended: TurnEnded, text: str, *, over: bool) -> tuple[ChildOutcome, str]:
