@@ -234,6 +234,45 @@ async def test_a_result_that_poses_as_orders_is_data(tmp_path: Path) -> None:
         assert not [event for event in of_key(g, "main") if event["kind"] == "command_answered"][1:]
 
 
+async def test_the_subagents_of_a_deleted_conversation_are_stopped(tmp_path: Path) -> None:
+    async with gateway(tmp_path, script=[{"text": "a b c d e f g h", "delay_ms": 60_000}]) as g:
+        client = await g.connect()
+        await client.command("/spawn Slow.")
+        await until(lambda: any(event["kind"] == "turn_started" for key in children(g) for event in of_key(g, key)))
+        await client.say("delete", id="d", session="main")
+        await client.until_type("deleted", id="d")
+        await until(lambda: not followed())
+        (key,) = children(g)
+        assert [event["outcome"] for event in of_key(g, key) if event["kind"] == "turn_ended"] == ["cancelled"]
+        assert [events[0]["key"] for events in g.journals().values()] == [key]
+        assert await client.command("/stop", session=key) == "Nothing was running."
+
+
+async def test_the_result_for_a_deleted_conversation_does_not_come_into_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_end, go_on, until_ended = asyncio.Event(), asyncio.Event(), subagents._until_ended
+
+    async def held(*given: Any) -> subagents.ChildResult:
+        result = await until_ended(*given)
+        at_end.set()
+        await go_on.wait()
+        return result
+
+    monkeypatch.setattr(subagents, "_until_ended", held)
+    monkeypatch.setattr(subagents, "RETRY_SECONDS", (0.01,))
+    async with gateway(tmp_path, file="", settings=ECHO) as g:
+        client = await g.connect()
+        await client.command("/spawn Count the books.")
+        await at_end.wait()
+        await client.say("delete", id="d", session="main")
+        await client.until_type("deleted", id="d")
+        await client.chat("hello")
+        go_on.set()
+        await until(lambda: not followed() or results(g))
+        assert results(g) == []
+
+
 @pytest.mark.parametrize("failure", [RuntimeError("can't start new thread"), MemoryError(), OSError(5, "I/O"), KeyError(1)])
 async def test_what_fails_unexpectedly_is_tried_again(
     failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 import structlog
 
+from gateway.conversations.deletion.deletions import DeletedConversation
 from gateway.conversations.routing.chat import AcceptedMessage, AgentChoice, Chat
 from gateway.conversations.routing.child_tools import fault_of_tools
 from gateway.protocol.slash_commands import parse_command
@@ -37,7 +38,7 @@ from sessions.events.events import (
 from sessions.events.handed_messages import RESULT, TASK
 from sessions.state.transcript import StartedChild
 from sessions.state.truncation import head_and_tail
-from sessions.store.catalog import WEBSOCKET
+from sessions.store.catalog import WEBSOCKET, Name
 from sessions.store.header import random_suffix
 from sessions.store.recorder import Recorder
 
@@ -97,7 +98,7 @@ class Subagents:
         """Follow an open session with these tools: run its subagents, also those that an earlier process has started."""
         transcript = recorder.transcript
         self._parents[transcript.session] = _Parent(chat=chat, recorder=recorder, tools=tools)
-        chat.stop_children = lambda: self._stop(chat)
+        chat.stop_children = lambda: self._stop(chat.name)
         recorder.on_event(lambda recorded: self._on_event(chat, recorder, recorded))
         for child in transcript.open_children:
             self._run(chat, recorder, child)
@@ -146,6 +147,11 @@ class Subagents:
         if found is not None and all(child.origin != origin for child in found.recorder.transcript.children):
             _check(task, found)
 
+    def on_deleted(self, person: str, key: str, deleted: DeletedConversation | None) -> None:
+        """Stop the subagents of a conversation that is being deleted: nobody gets their results."""
+        if deleted is None:
+            self._stop((person, key))
+
     async def close(self) -> None:
         """Stop following. What runs goes on at the next start."""
         for task in self._running.values():
@@ -172,10 +178,9 @@ class Subagents:
             self._unfinished.discard(name)
             self._stopped.discard(name)
 
-    def _stop(self, chat: Chat) -> bool:
+    def _stop(self, parent: Name) -> bool:
         """Stop the subagents of a chat, also those that have not begun yet; return False if there is none."""
-        sessions = {each.session for each in chat.conversations}
-        stopped = {name for name in self._unfinished if name[0] in sessions}
+        stopped = {name for name in self._unfinished if self._parents[name[0]].chat.name == parent}
         self._stopped |= stopped
         for name in stopped & self._children.keys():
             self._children[name].stop_turns()
@@ -188,7 +193,7 @@ class Subagents:
             before.cancel()
             await asyncio.wait([before])
         failures = 0
-        while recorder.failure is None:
+        while _is_open(chat, recorder):
             try:
                 await self._report(chat, recorder, child)
                 return
@@ -216,6 +221,8 @@ class Subagents:
         except (DamagedSession, JournalDamaged) as error:
             result = _damaged(children, error)
         self._unfinished.discard(name)
+        if not _is_open(chat, recorder):
+            return
         if result.outcome != "stopped":  # then a person knows
             await _deliver(chat, started, result)
         ended = ChildEnded(child=started.child, session=result.session, seq=result.seq, outcome=result.outcome)
@@ -228,6 +235,13 @@ class _Parent(msgspec.Struct, frozen=True, kw_only=True):
     chat: Chat
     recorder: Recorder
     tools: Mapping[str, Tool]
+
+
+def _is_open(chat: Chat, recorder: Recorder) -> bool:
+    """Return True while a session is open with this recorder. Otherwise it was deleted, or whoever opens it again runs its
+    subagents again."""
+    conversation = chat.conversation(recorder.transcript.session)
+    return recorder.failure is None and conversation is not None and conversation.recorder is recorder
 
 
 def _child_of(chat: Chat, recorder: Recorder, child: StartedChild) -> ChildOf:
@@ -266,14 +280,11 @@ def _message(chat: Chat, started: ChildStarted, *, id_: str, client: str, text: 
 
 
 async def _deliver(chat: Chat, started: ChildStarted, result: ChildResult) -> None:
-    """Put a result into the parent's conversation, if it was not deleted."""
-    parent = await chat.others.chat(chat.person, chat.key, create=False)
-    if parent is None:
-        return
+    """Put a result into the current session of the parent's conversation."""
     text = result_text(started, result)
     id_ = f"child:{result.session}:{result.seq}"
-    received = await parent.receive(_message(chat, started, id_=id_, client=f"{RESULT}{started.child}", text=text), None)
-    await parent.until_durable(received)
+    received = await chat.receive(_message(chat, started, id_=id_, client=f"{RESULT}{started.child}", text=text), None)
+    await chat.until_durable(received)
 
 
 def result_text(started: ChildStarted, result: ChildResult) -> str:
