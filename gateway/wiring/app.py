@@ -259,6 +259,7 @@ class ApplicationBuilder:
             )
         )
         switchboard.let_go = delivery.let_go
+        switchboard.removals.on_deleted(subagents.on_deleted)
         await opened(dependencies.command_services.heartbeat)
         self.stack.push_async_callback(subagents.close)
         scheduler = await opened(Scheduler(schedules, switchboard, clock, self._is_person, stores.leases))

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from gateway.conversations.routing import subagents
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.switchboard import Switchboard
+from sessions.events.codec import InvalidLine
 from tests.gateway.gateways import Client, Frame, Gateway, gateway, replies_wait
 from tests.waiting import until
 
@@ -32,6 +35,11 @@ def results(g: Gateway, key: str = "main") -> list[Frame]:
 
 def children(g: Gateway) -> list[str]:
     return [events[0]["key"] for events in g.journals().values() if ".sub." in events[0]["key"]]
+
+
+def followed() -> bool:
+    """Return True while the gateway waits for the end of a subagent, or has yet to report it."""
+    return any("_until_reported" in str(task.get_coro()) for task in asyncio.all_tasks())
 
 
 async def ended(client: Client, *, session: str = "main") -> Frame:
@@ -224,3 +232,102 @@ async def test_a_result_that_poses_as_orders_is_data(tmp_path: Path) -> None:
         (result,) = results(g)
         assert "<|im_start|>" not in result["text"]
         assert not [event for event in of_key(g, "main") if event["kind"] == "command_answered"][1:]
+
+
+async def test_the_subagents_of_a_deleted_conversation_are_stopped(tmp_path: Path) -> None:
+    async with gateway(tmp_path, script=[{"text": "a b c d e f g h", "delay_ms": 60_000}]) as g:
+        client = await g.connect()
+        await client.command("/spawn Slow.")
+        await until(lambda: any(event["kind"] == "turn_started" for key in children(g) for event in of_key(g, key)))
+        await client.say("delete", id="d", session="main")
+        await client.until_type("deleted", id="d")
+        await until(lambda: not followed())
+        (key,) = children(g)
+        assert [event["outcome"] for event in of_key(g, key) if event["kind"] == "turn_ended"] == ["cancelled"]
+        assert [events[0]["key"] for events in g.journals().values()] == [key]
+        assert await client.command("/stop", session=key) == "Nothing was running."
+
+
+async def test_the_result_for_a_deleted_conversation_does_not_come_into_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_end, go_on, until_ended = asyncio.Event(), asyncio.Event(), subagents._until_ended
+
+    async def held(*given: Any) -> subagents.ChildResult:
+        result = await until_ended(*given)
+        at_end.set()
+        await go_on.wait()
+        return result
+
+    monkeypatch.setattr(subagents, "_until_ended", held)
+    monkeypatch.setattr(subagents, "RETRY_SECONDS", (0.01,))
+    async with gateway(tmp_path, file="", settings=ECHO) as g:
+        client = await g.connect()
+        await client.command("/spawn Count the books.")
+        await at_end.wait()
+        await client.say("delete", id="d", session="main")
+        await client.until_type("deleted", id="d")
+        await client.chat("hello")
+        go_on.set()
+        await until(lambda: not followed() or results(g))
+        assert results(g) == []
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("can't start new thread"), MemoryError(), OSError(5, "I/O"), KeyError(1)])
+async def test_what_fails_unexpectedly_is_tried_again(
+    failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun_with, failures = Switchboard.begun_with, [failure] * 2
+
+    async def fails(self: Switchboard, *given: Any) -> Chat:
+        if failures:
+            raise failures.pop()
+        return await begun_with(self, *given)
+
+    monkeypatch.setattr(Switchboard, "begun_with", fails)
+    monkeypatch.setattr(subagents, "RETRY_SECONDS", (0.01,))
+    async with gateway(tmp_path, file="", settings=ECHO) as g:
+        client = await g.connect()
+        with capture_logs() as logs:
+            await client.command("/spawn Count the books.")
+            await until(lambda: not followed())
+        (key,) = children(g)
+        assert (await ended(client))["outcome"] == "replied"
+        assert len(results(g)) == 1
+        told = [(entry["child"], entry["kind"]) for entry in logs if entry["event"] == "subagent_failed"]
+        assert told == [(key, type(failure).__name__)] * 2
+
+
+@pytest.mark.parametrize("last", [False, True])
+async def test_a_subagent_whose_journal_is_damaged_has_failed(last: bool, tmp_path: Path) -> None:
+    with replies_wait():
+        async with gateway(tmp_path, script=[{"text": "slow"}], settings={"gateway.stop_within": "0s"}) as g:
+            client = await g.connect()
+            await client.command("/spawn Slow.")
+            await until(lambda: any(event["kind"] == "turn_started" for key in children(g) for event in of_key(g, key)))
+        (path,) = [g.home / "sessions" / f"{name}.jsonl" for name, all_ in g.journals().items() if ".sub." in all_[0]["key"]]
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[-1 if last else 0] = lines[-1 if last else 0].replace(b'"kind":', b'"kinb":')
+    path.write_bytes(b"".join(lines))
+    async with gateway(tmp_path, script=[{"text": "I see."}]) as g:
+        await until(lambda: not followed() and any(event["kind"] == "turn_ended" for event in of_key(g, "main")))
+        (end,) = [event for event in of_key(g, "main") if event["kind"] == "child_ended"]
+        (result,) = results(g)
+        assert (end["outcome"], end["session"]) == ("failed", path.stem)
+        assert "failed. The reason" in result["text"]
+        assert "Its journal is damaged" in result["text"]
+
+
+async def test_a_subagent_whose_journal_cannot_be_decoded_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(line: bytes) -> None:
+        raise InvalidLine("it cannot be decoded")
+
+    monkeypatch.setattr(subagents, "decode", fails)
+    async with gateway(tmp_path, file="", settings=ECHO) as g:
+        client = await g.connect()
+        await client.command("/spawn Count the books.")
+        assert (await ended(client))["outcome"] == "failed"
+        (result,) = results(g)
+        assert "it cannot be decoded" in result["text"]

@@ -13,15 +13,16 @@ from collections.abc import Callable, Mapping
 import msgspec
 import structlog
 
+from gateway.conversations.deletion.deletions import DeletedConversation
 from gateway.conversations.routing.chat import AcceptedMessage, AgentChoice, Chat
 from gateway.conversations.routing.child_tools import fault_of_tools
 from gateway.protocol.slash_commands import parse_command
-from gateway.support.errors import Busy, GatewayError, OwnedElsewhere, error_fields, sentence_of
+from gateway.support.errors import Busy, DamagedSession, GatewayError, error_fields, sentence_of
 from gateway.support.printable import one_line
 from plugins.api.tool import Tool
 from plugins.support.fencing import quoted
-from sessions.events.codec import decode, replace_surrogates
-from sessions.events.errors import SessionsError
+from sessions.events.codec import InvalidLine, decode, replace_surrogates
+from sessions.events.errors import JournalDamaged, SessionsError
 from sessions.events.events import (
     ChildEnded,
     ChildOf,
@@ -37,7 +38,7 @@ from sessions.events.events import (
 from sessions.events.handed_messages import RESULT, TASK
 from sessions.state.transcript import StartedChild
 from sessions.state.truncation import head_and_tail
-from sessions.store.catalog import WEBSOCKET
+from sessions.store.catalog import WEBSOCKET, Name
 from sessions.store.header import random_suffix
 from sessions.store.recorder import Recorder
 
@@ -97,7 +98,7 @@ class Subagents:
         """Follow an open session with these tools: run its subagents, also those that an earlier process has started."""
         transcript = recorder.transcript
         self._parents[transcript.session] = _Parent(chat=chat, recorder=recorder, tools=tools)
-        chat.stop_children = lambda: self._stop(chat)
+        chat.stop_children = lambda: self._stop(chat.name)
         recorder.on_event(lambda recorded: self._on_event(chat, recorder, recorded))
         for child in transcript.open_children:
             self._run(chat, recorder, child)
@@ -146,6 +147,11 @@ class Subagents:
         if found is not None and all(child.origin != origin for child in found.recorder.transcript.children):
             _check(task, found)
 
+    def on_deleted(self, person: str, key: str, deleted: DeletedConversation | None) -> None:
+        """Stop the subagents of a conversation that is being deleted: nobody gets their results."""
+        if deleted is None:
+            self._stop((person, key))
+
     async def close(self) -> None:
         """Stop following. What runs goes on at the next start."""
         for task in self._running.values():
@@ -172,10 +178,9 @@ class Subagents:
             self._unfinished.discard(name)
             self._stopped.discard(name)
 
-    def _stop(self, chat: Chat) -> bool:
+    def _stop(self, parent: Name) -> bool:
         """Stop the subagents of a chat, also those that have not begun yet; return False if there is none."""
-        sessions = {each.session for each in chat.conversations}
-        stopped = {name for name in self._unfinished if name[0] in sessions}
+        stopped = {name for name in self._unfinished if self._parents[name[0]].chat.name == parent}
         self._stopped |= stopped
         for name in stopped & self._children.keys():
             self._children[name].stop_turns()
@@ -188,15 +193,14 @@ class Subagents:
             before.cancel()
             await asyncio.wait([before])
         failures = 0
-        while recorder.failure is None:
+        while _is_open(chat, recorder):
             try:
                 await self._report(chat, recorder, child)
                 return
-            except (Busy, SessionsError, OwnedElsewhere) as error:
+            except (Busy, SessionsError) as error:
                 log.warning("subagent_waits", child=child.started.child, reason=sentence_of(error))
-            except GatewayError as error:
+            except Exception as error:  # the parent waits for the result, whatever failed
                 log.error("subagent_failed", child=child.started.child, **error_fields(error))
-                return
             await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
             failures += 1
 
@@ -209,10 +213,16 @@ class Subagents:
         children = await chat.others.begun_with(chat.person, started.child, choice)
         self._children[name] = children
         task = _message(chat, started, id_=f"spawn:{session}:{child.seq}", client=f"{TASK}{chat.key}", text=started.task)
-        received = await children.receive(msgspec.structs.replace(task, channel=WEBSOCKET, reply_to="", thread=""), None)
-        await children.until_durable(received)
-        result = await _until_ended(children, received, started.tokens, lambda: name in self._stopped)
+        task = msgspec.structs.replace(task, channel=WEBSOCKET, reply_to="", thread="")
+        try:
+            received = await children.receive(task, None)
+            await children.until_durable(received)
+            result = await _until_ended(children, received, started.tokens, lambda: name in self._stopped)
+        except (DamagedSession, JournalDamaged) as error:
+            result = _damaged(children, error)
         self._unfinished.discard(name)
+        if not _is_open(chat, recorder):
+            return
         if result.outcome != "stopped":  # then a person knows
             await _deliver(chat, started, result)
         ended = ChildEnded(child=started.child, session=result.session, seq=result.seq, outcome=result.outcome)
@@ -225,6 +235,13 @@ class _Parent(msgspec.Struct, frozen=True, kw_only=True):
     chat: Chat
     recorder: Recorder
     tools: Mapping[str, Tool]
+
+
+def _is_open(chat: Chat, recorder: Recorder) -> bool:
+    """Return True while a session is open with this recorder. Otherwise it was deleted, or whoever opens it again runs its
+    subagents again."""
+    conversation = chat.conversation(recorder.transcript.session)
+    return recorder.failure is None and conversation is not None and conversation.recorder is recorder
 
 
 def _child_of(chat: Chat, recorder: Recorder, child: StartedChild) -> ChildOf:
@@ -263,14 +280,11 @@ def _message(chat: Chat, started: ChildStarted, *, id_: str, client: str, text: 
 
 
 async def _deliver(chat: Chat, started: ChildStarted, result: ChildResult) -> None:
-    """Put a result into the parent's conversation, if it was not deleted."""
-    parent = await chat.others.chat(chat.person, chat.key, create=False)
-    if parent is None:
-        return
+    """Put a result into the current session of the parent's conversation."""
     text = result_text(started, result)
     id_ = f"child:{result.session}:{result.seq}"
-    received = await parent.receive(_message(chat, started, id_=id_, client=f"{RESULT}{started.child}", text=text), None)
-    await parent.until_durable(received)
+    received = await chat.receive(_message(chat, started, id_=id_, client=f"{RESULT}{started.child}", text=text), None)
+    await chat.until_durable(received)
 
 
 def result_text(started: ChildStarted, result: ChildResult) -> str:
@@ -293,7 +307,7 @@ async def _until_ended(
     children: Chat, received: AcceptedMessage, tokens: int, is_stopped: Callable[[], bool]
 ) -> ChildResult:
     """Wait until the turn with a task has ended, and return the result. A subagent that uses too many tokens is stopped, and
-    one that was stopped before its turn began."""
+    one that was stopped before its turn began. Raises JournalDamaged."""
     changed = asyncio.Event()
     children.watch(changed.set)
     try:
@@ -309,16 +323,22 @@ async def _until_ended(
                     return await _result(children, received, over=spent > tokens)
             elif children.has_ended(received.session):
                 return await _result(children, received, over=False)
+            elif children.damaged is not None and children.damaged_session == received.session:
+                raise children.damaged
             await changed.wait()
     finally:
         children.unwatch(changed.set)
 
 
 async def _result(children: Chat, received: AcceptedMessage, *, over: bool) -> ChildResult:
-    """Return the result of the turn that took a message, from the journal."""
+    """Return the result of the turn that took a message, from the journal. Raises JournalDamaged."""
     turn, text, at = None, "", received.seq
     while lines := await children.lines(received.session, at):
-        for recorded in map(decode, lines):
+        for line in lines:
+            try:
+                recorded = decode(line)
+            except InvalidLine as error:
+                raise JournalDamaged(received.session, at, str(error), good_seq=at - 1) from error
             event = recorded.event
             if isinstance(event, TurnStarted | TurnJoined) and received.seq in event.takes:
                 turn = recorded.turn
@@ -327,8 +347,17 @@ async def _result(children: Chat, received: AcceptedMessage, *, over: bool) -> C
             elif turn is not None and recorded.turn == turn and isinstance(event, TurnEnded):
                 outcome, said = _outcome(event, text, over=over)
                 return ChildResult(session=received.session, seq=recorded.seq, outcome=outcome, text=said)
-        at += len(lines)
+            at += 1
     return ChildResult(session=received.session, seq=received.seq, outcome="failed", text="Its task was not taken.")
+
+
+def _damaged(children: Chat, error: DamagedSession | JournalDamaged) -> ChildResult:
+    """Return the end of a subagent whose journal is damaged, so that its turn never ends."""
+    damaged = error if isinstance(error, JournalDamaged) else children.damaged
+    assert damaged is not None
+    log.error("subagent_failed", child=children.key, **error_fields(error))
+    text = f"Its journal is damaged: {sentence_of(damaged)}"
+    return ChildResult(session=damaged.session, seq=damaged.good_seq, outcome="failed", text=text)
 
 
 def _outcome(ended: TurnEnded, text: str, *, over: bool) -> tuple[ChildOutcome, str]:
