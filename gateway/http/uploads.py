@@ -21,7 +21,7 @@ from gateway.http.request_bodies import PIECE_BYTES, PIECE_SECONDS, is_encoded
 from gateway.http.responses import HEADERS, answer, refusal
 from gateway.protocol.frames import SentAttachment
 from gateway.status.problems import Readiness
-from gateway.support.errors import GatewayError, sentence_of
+from gateway.support.errors import GatewayError, error_fields, sentence_of
 from gateway.support.printable import sanitized_name
 from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.messages import Attachment
@@ -185,6 +185,8 @@ class Uploads:
                 removed = await asyncio.to_thread(self._attachments.remove_orphans, logs, time() - ORPHAN_SECONDS)
             except (SessionsError, OSError) as error:
                 log.warning("orphans_not_removed", reason=sentence_of(error))
+            except Exception as error:  # the next sweep tries again
+                log.error("orphans_not_removed", **error_fields(error))
             else:
                 if removed:
                     log.info("orphans_removed", files=removed)

@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from gateway.support.errors import error_fields
 from plugins.api.context import PluginContext
 from plugins.api.hookspecs import EndedTurn
 from plugins.host.hooks import Hooks
@@ -73,10 +74,13 @@ class Lifecycle:
         """Send the queued notifications until cancelled."""
         while True:
             recorder, ended = await self._ended.get()
-            for failure in await self._hooks.turn_ended(ended):
-                with suppress(SessionsError):  # the conversation may be gone by now
-                    recorder.append(failure)
-                self._log([failure])
+            try:
+                for failure in await self._hooks.turn_ended(ended):
+                    with suppress(SessionsError):  # the conversation may be gone by now
+                        recorder.append(failure)
+                    self._log([failure])
+            except Exception as error:  # the plugins are told of the other turns
+                log.error("turn_not_told", session=ended.session, turn=ended.turn, **error_fields(error))
 
     def _log(self, failures: Iterable[PluginFailed]) -> None:
         for failure in failures:

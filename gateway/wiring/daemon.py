@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import math
 import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -77,7 +78,11 @@ SERVER_SECONDS = 10.0
 """The longest time that interrupted turns wait for MCP servers."""
 
 RESUME_SECONDS = 0.5
-"""Seconds before unfinished sessions are looked for again, if the storage did not answer."""
+"""Seconds before unfinished sessions are looked for again, if the storage did not answer, and before another step of the
+start that has failed is tried again."""
+
+RESUME_ATTEMPTS = 10
+"""Attempts at a step of the start that fails unexpectedly, before the next steps go on without it."""
 
 LOST_SECONDS = 3.0
 """Seconds without contact with the database of a cluster after which this gateway is not ready."""
@@ -161,6 +166,20 @@ async def resume_sessions(switchboard: Switchboard) -> None:
         except StorageFailed as error:
             log.error("sessions_not_resumed", reason=sentence_of(error))
             await asyncio.sleep(RESUME_SECONDS)
+
+
+async def _attempt(step: str, work: Callable[[], Awaitable[None]], attempts: float = RESUME_ATTEMPTS) -> bool:
+    """Carry out a step of the start, which is tried again if it fails; return False if every attempt has failed."""
+    while attempts > 0:
+        try:
+            await work()
+        except Exception as error:  # such as no thread: what starts after this must not depend on it
+            log.error("start_step_failed", step=step, **error_fields(error))
+            attempts -= 1
+            await asyncio.sleep(RESUME_SECONDS)
+        else:
+            return True
+    return False
 
 
 def _background_task_ended(problems: Problems, task: asyncio.Task[Any]) -> None:
@@ -306,20 +325,36 @@ class Daemon:
 
     async def _resume(self, gateway: Application) -> None:
         """Open the sessions that the last stop left unfinished, after the MCP servers had time to connect: interrupted turns
-        may call their tools. Then all open questions are known."""
+        may call their tools. Then all open questions are known.
+
+        A step that keeps failing unexpectedly is skipped and reported; the sessions are tried further beside what follows.
+        """
+        switchboard, services = gateway.switchboard, gateway.dependencies.command_services
+        resume = partial(_attempt, "resume_sessions", partial(resume_sessions, switchboard))
+
+        async def attempt(step: str, work: Callable[[], Awaitable[None]]) -> None:
+            if not await _attempt(step, work):
+                gateway.problems.task_failed(step)
+
+        await attempt("start_mcp_servers", partial(self._start_mcp_servers, gateway))
+        await attempt("resume_erasures", switchboard.removals.resume_erasures)
+        resumed = await resume()
+        await attempt("resume_deletions", switchboard.removals.resume_deletions)
+        await attempt("resume_erasures_of_persons", gateway.persons.resume)
+        gateway.scheduler.start()
+        await attempt("start_heartbeat", partial(services.heartbeat.start, switchboard))
+        services.questions.complete()
+        async with asyncio.TaskGroup() as tasks:
+            if not resumed:
+                tasks.create_task(resume(math.inf))
+            if gateway.cluster is not None:
+                tasks.create_task(switchboard.adopt())
+
+    async def _start_mcp_servers(self, gateway: Application) -> None:
         await gateway.plugins.mcp.reconfigure(self.config.mcp)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SERVER_SECONDS):
                 await gateway.plugins.mcp.settled()
-        await gateway.switchboard.removals.resume_erasures()
-        await resume_sessions(gateway.switchboard)
-        await gateway.switchboard.removals.resume_deletions()
-        await gateway.persons.resume()
-        gateway.scheduler.start()
-        await gateway.dependencies.command_services.heartbeat.start(gateway.switchboard)
-        gateway.dependencies.command_services.questions.complete()
-        if gateway.cluster is not None:
-            await gateway.switchboard.adopt()
 
     def _instruments(self, gateway: Application) -> Instruments:
         return Instruments(

@@ -12,7 +12,7 @@ import structlog
 
 from gateway.config.keys import RetentionAction, RetentionRule
 from gateway.conversations.routing.switchboard import Switchboard
-from gateway.support.errors import GatewayError, sentence_of
+from gateway.support.errors import GatewayError, error_fields, sentence_of
 from plugins.api.context import Clock
 from sessions.events.errors import SessionsError
 
@@ -87,6 +87,8 @@ class Retention:
                     await self.apply(person)
                 except SessionsError as error:  # the others, and the next hour, have their turn
                     log.warning("retention_not_applied", reason=sentence_of(error))
+                except Exception as error:
+                    log.error("retention_not_applied", **error_fields(error))
             await asyncio.sleep(EVERY_SECONDS)
 
     async def apply(self, person: str) -> None:
@@ -99,6 +101,8 @@ class Retention:
                 await self._apply(due)
             except (SessionsError, GatewayError) as error:
                 log.warning("retention_not_applied", key=due.key, action=due.action, reason=sentence_of(error))
+            except Exception as error:
+                log.error("retention_not_applied", key=due.key, action=due.action, **error_fields(error))
 
     async def _apply(self, candidate: DueConversation) -> None:
         """Archive or delete a conversation, unless its log says otherwise: a catalog that was rebuilt knows neither what is

@@ -372,6 +372,10 @@ class McpServers:
                 for name in new:
                     self._servers[name].problem = f"the SDK is not installed ({error}): pip install '{EXTRA}'"
                 return
+            except Exception:  # such as no thread: the next call starts them
+                for name in new:
+                    del self._servers[name]
+                raise
             self._login_type = login
             for name, keys in new.items():
                 oauth = login(name, keys, self._folder / f"{name}.json") if keys.url and keys.auth == "oauth" else None

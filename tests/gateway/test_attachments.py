@@ -16,11 +16,13 @@ from typing import Any
 
 import pytest
 import yarl
+from structlog.testing import capture_logs
 
 from gateway.http import uploads
 from gateway.support import logs
 from gateway.support.printable import sanitized_name
 from plugins.testing.servers import openai_server
+from sessions.attachments.store import Attachments
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
 from tests.pictures import png
 from tests.waiting import deadline, until
@@ -420,6 +422,26 @@ async def test_the_running_gateway_removes_uploads_that_no_message_refers_to(
         assert (await fetch(g, orphan))[0] == 404
         assert (await fetch(g, sha256(b"named").hexdigest()))[1] == b"named"
         assert {path.name for path in (tmp_path / "attachments").iterdir()} == {sha256(b"named").hexdigest(), "owners"}
+
+
+async def test_a_removal_of_uploads_that_fails_unexpectedly_is_not_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove, sweeps = Attachments.remove_orphans, list[int]()
+
+    def fail_once(self: Attachments, *given: Any) -> int:
+        sweeps.append(1)
+        if len(sweeps) == 1:
+            raise RuntimeError("can't start new thread")
+        return remove(self, *given)
+
+    monkeypatch.setattr(Attachments, "remove_orphans", fail_once)
+    monkeypatch.setattr(uploads, "SWEEP_SECONDS", 0.05)
+    with capture_logs() as lines:
+        async with gateway(tmp_path):
+            await until(lambda: len(sweeps) > 2)
+    [failed] = [each for each in lines if each["event"] == "orphans_not_removed"]
+    assert (failed["kind"], failed["reason"]) == ("RuntimeError", "can't start new thread")
 
 
 async def test_an_uploaded_picture_is_sent_to_the_provider_and_counted_in_tokens(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from gateway.config.keys import load_config
 from gateway.config.settings import Settings
@@ -242,6 +243,37 @@ async def test_the_beats_of_a_machine_that_slept_do_not_come_all_at_once(
             assert begun == ["09:00"]
             await asyncio.sleep(1800)
             assert begun == ["09:00", "18:00"]
+
+
+async def test_a_beat_whose_list_cannot_be_read_is_not_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = list[int]()
+
+    def no_thread(*_: Any) -> str:
+        reads.append(1)
+        if len(reads) == 1:
+            raise RuntimeError("can't start new thread")
+        return ""
+
+    async def called(function: Callable[..., str], *given: Any) -> str:
+        return function(*given)
+
+    monkeypatch.setattr(heartbeat.Heartbeat, "_text", no_thread)
+    monkeypatch.setattr(asyncio, "to_thread", called)  # a thread takes no virtual time
+    given = {"EXUVIA__HEARTBEAT__EVERY": "30m", "EXUVIA__HEARTBEAT__TIMEZONE": "UTC"}
+    settings_now = Settings(load_config(None, environment=given, overrides={}))
+    with VirtualTime(), capture_logs() as logs:
+        clock = SleepyClock(datetime(2026, 6, 1, 8, 40, tzinfo=UTC))
+        async with Heartbeats(settings_now, clock, Home(tmp_path), lambda _: True) as beating:
+            await beating.start(cast("Switchboard", object()))
+            outcomes = list[str]()
+            for _ in range(2):
+                await asyncio.sleep(1800)
+                report = beating.report()
+                assert report is not None
+                outcomes.append(report.last)
+    assert outcomes == ["failed", "empty"]
+    [failed] = [each for each in logs if each["event"] == "heartbeat_failed"]
+    assert (failed["kind"], failed["reason"]) == ("RuntimeError", "can't start new thread")
 
 
 def test_a_heartbeat_is_reported_before_the_start_has_come_to_it(tmp_path: Path) -> None:

@@ -6,10 +6,14 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from plugins.api.hookspecs import EndedTurn
+from plugins.host.hooks import Hooks
+from sessions.events.events import PluginFailed
 from tests.gateway.gateways import gateway
 from tests.shelf import Shelf
-from tests.waiting import deadline
+from tests.waiting import deadline, until
 
 DIARY = """
 import msgspec
@@ -75,6 +79,31 @@ async def test_a_plugin_is_notified_of_the_start_each_turn_and_the_stop(tmp_path
         "owner main 2 failed bad_request",
         "stopping",
     ]
+
+
+async def test_a_plugin_is_notified_of_the_turns_after_one_whose_notification_failed_unexpectedly(
+    tmp_path: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.install("exuvia_diary:plugin", "diary", DIARY)
+    notify, turns = Hooks.turn_ended, list[int]()
+
+    async def fail_once(self: Hooks, turn: EndedTurn) -> tuple[PluginFailed, ...]:
+        turns.append(turn.turn)
+        if len(turns) == 1:
+            raise RuntimeError("can't start new thread")
+        return await notify(self, turn)
+
+    monkeypatch.setattr(Hooks, "turn_ended", fail_once)
+    diary = tmp_path / "home" / "plugins" / "diary" / "diary.txt"
+    with capture_logs() as logs:
+        async with gateway(tmp_path / "home", settings={"plugins.allow": ["diary"]}) as g:
+            client = await g.connect()
+            for _ in range(2):
+                await client.chat("hello")
+            await until(lambda: "owner main 2 replied" in diary.read_text())
+    assert diary.read_text().splitlines() == ["started", "owner main 2 replied", "stopping"]
+    [failed] = [each for each in logs if each["event"] == "turn_not_told"]
+    assert (failed["turn"], failed["reason"]) == (1, "can't start new thread")
 
 
 async def test_a_plugin_whose_notification_fails_is_logged_and_switched_off(tmp_path: Path, shelf: Shelf) -> None:

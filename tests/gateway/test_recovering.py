@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,13 +15,22 @@ from structlog.testing import capture_logs
 
 import sessions.files.append_file
 from benchmarks.stage import Model, Stage, hangs_after
+from gateway.conversations.approvals.open_questions import OpenQuestions
 from gateway.conversations.context.conversation_config import standing_instructions
+from gateway.conversations.deletion.deletions import Deletions
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.routing import switchboard
+from gateway.conversations.routing.person_erasure import PersonErasures
+from gateway.conversations.routing.removals import Removals
+from gateway.conversations.schedules.heartbeat import Heartbeats
+from gateway.conversations.schedules.scheduler import Scheduler
+from gateway.wiring import daemon
+from plugins.mcp.mcp_client import McpClient
 from sessions.events.codec import encode
 from sessions.events.errors import StorageFailed
 from sessions.events.events import MessageReceived, ModelReplied, Recorded, TurnEnded
 from sessions.files.append_file import AppendFile
+from sessions.store.catalog import SoleClaims
 from sessions.store.recorder import open_session
 from tests.gateway.gateways import Client, Gateway, gateway
 from tests.stories import AT
@@ -171,6 +182,184 @@ async def test_idle_conversations_are_closed_although_one_cannot_be(tmp_path: Pa
             await client.chat("hi", session=key)
             await client.say("unsubscribe", session=key)
         await until(lambda: boards and not boards[0].load().conversations)
+
+
+RESUMING: list[tuple[type, str]] = [
+    (McpClient, "reconfigure"),
+    (Removals, "resume_erasures"),
+    (SoleClaims, "unowned"),
+    (Removals, "resume_deletions"),
+    (PersonErasures, "resume"),
+    (Heartbeats, "start"),
+]
+
+
+async def leave_a_turn_to_resume(home: Path) -> None:
+    held = [{"text": "one two three four", "delay_ms": 60_000}]
+    async with gateway(home, script=held, settings={"gateway.stop_within": "0s"}) as running:
+        client = await running.connect()
+        await client.send("go")
+        await client.until_event("turn_started")
+
+
+@pytest.mark.parametrize(("owner", "step"), RESUMING)
+async def test_a_step_of_the_start_that_fails_unexpectedly_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, step: str
+) -> None:
+    await leave_a_turn_to_resume(tmp_path)
+    attempts, complete = list[int](), list[int]()
+    done = getattr(owner, step)
+
+    def fail_once(*given: Any) -> Any:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise RuntimeError("can't start new thread")
+        return done(*given)
+
+    monkeypatch.setattr(owner, step, fail_once)
+    monkeypatch.setattr(daemon, "RESUME_SECONDS", 0.01)
+    monkeypatch.setattr(OpenQuestions, "complete", lambda _: complete.append(len(attempts)))
+    async with gateway(tmp_path) as running:
+        [session] = running.journals()
+        await until(lambda: "turn_ended" in kinds(running, session) and complete)
+        status = await (await running.connect()).command("/status")
+    assert complete == [2]
+    assert "background task" not in status
+
+
+async def test_the_start_goes_on_without_the_steps_that_keep_failing_and_tries_the_sessions_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await leave_a_turn_to_resume(tmp_path)
+    fails, reached = True, list[str]()
+
+    def failing(step: Any) -> Any:
+        def attempt(*given: Any) -> Any:
+            if fails:
+                raise RuntimeError("can't start new thread")
+            return step(*given)
+
+        return attempt
+
+    def noted(name: str, step: Any) -> Any:
+        def call(*given: Any) -> Any:
+            reached.append(name)
+            return step(*given)
+
+        return call
+
+    for owner, step in RESUMING:
+        monkeypatch.setattr(owner, step, failing(getattr(owner, step)))
+    monkeypatch.setattr(daemon, "RESUME_SECONDS", 0.01)
+    monkeypatch.setattr(Scheduler, "start", noted("scheduler", Scheduler.start))
+    monkeypatch.setattr(OpenQuestions, "complete", noted("questions", OpenQuestions.complete))
+    async with gateway(tmp_path) as running:
+        await until(lambda: reached == ["scheduler", "questions"])
+        status = await (await running.connect()).command("/status", session="other")
+        assert "A background task has ended because of a fault (resume_erasures)" in status
+        assert "(resume_sessions)" not in status
+        [session] = [name for name, events in running.journals().items() if events[0]["key"] == "main"]
+        assert "turn_ended" not in kinds(running, session)
+        fails = False
+        await until(lambda: "turn_ended" in kinds(running, session))
+
+
+async def test_a_gateway_of_a_cluster_adopts_although_its_own_start_keeps_failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "RESUME_SECONDS", 0.0)
+    adopting, reported = asyncio.Event(), list[str]()
+
+    async def fail(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def adopt() -> None:
+        adopting.set()
+
+    removals = SimpleNamespace(resume_erasures=fail, resume_deletions=fail)
+    services = SimpleNamespace(heartbeat=SimpleNamespace(start=fail), questions=SimpleNamespace(complete=lambda: None))
+    starting: Any = SimpleNamespace(
+        switchboard=SimpleNamespace(removals=removals, resume_all=fail, adopt=adopt),
+        dependencies=SimpleNamespace(command_services=services),
+        persons=SimpleNamespace(resume=fail),
+        scheduler=SimpleNamespace(start=lambda: None),
+        problems=SimpleNamespace(task_failed=reported.append),
+        cluster=object(),
+    )
+    of_daemon: Any = SimpleNamespace(_start_mcp_servers=fail)
+    resuming = asyncio.create_task(daemon.Daemon._resume(of_daemon, starting))
+    async with deadline():
+        await adopting.wait()
+    resuming.cancel()
+    await asyncio.wait([resuming])
+    steps = ["start_mcp_servers", "resume_erasures", "resume_deletions", "resume_erasures_of_persons", "start_heartbeat"]
+    assert reported == steps
+
+
+async def test_a_deletion_that_fails_unexpectedly_keeps_no_other_from_being_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish, finished = Deletions.finish, list[str]()
+
+    async def fail(*_: Any) -> Any:
+        raise StorageFailed("The disk failed.")
+
+    async def fail_once(self: Deletions, begun: Any) -> Any:
+        finished.append(begun.event.deletion)
+        if len(finished) == 1:
+            raise RuntimeError("can't start new thread")
+        return await finish(self, begun)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Deletions, "finish", fail)
+        async with gateway(tmp_path) as running:
+            client = await running.connect()
+            for key in ("a", "b"):
+                await client.chat("hi", session=key)
+                await client.say("delete", id=key, session=key)
+                await client.until_type("error", id=key)
+    monkeypatch.setattr(Deletions, "finish", fail_once)
+    async with gateway(tmp_path) as running:
+        await until(lambda: b"deletion_finished" in (tmp_path / "deletions.jsonl").read_bytes())
+        status = await (await running.connect()).command("/status")
+    assert len(set(finished)) == 2
+    assert "A deletion could not be finished; the next start tries again." in status
+
+
+async def test_what_a_start_finds_before_the_search_fails_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await leave_a_turn_to_resume(tmp_path)
+    unowned, searches = SoleClaims.unowned, list[int]()
+
+    async def fails_after_the_first(self: SoleClaims) -> AsyncIterator[Any]:
+        searches.append(1)
+        async for name in unowned(self):
+            yield name
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(SoleClaims, "unowned", fails_after_the_first)
+    monkeypatch.setattr(daemon, "RESUME_SECONDS", DEADLINE)
+    with capture_logs() as logs:
+        async with gateway(tmp_path) as running:
+            [session] = running.journals()
+            await until(lambda: "turn_ended" in kinds(running, session))
+    [failed] = [entry for entry in logs if entry["event"] == "start_step_failed"]
+    assert (failed["step"], failed["reason"], len(searches)) == ("resume_sessions", "can't start new thread", 1)
+
+
+async def test_a_start_goes_on_although_an_opened_session_cannot_be_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await leave_a_turn_to_resume(tmp_path)
+    complete = list[int]()
+
+    async def fail(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(switchboard.Switchboard, "_unload_if_idle", fail)
+    monkeypatch.setattr(OpenQuestions, "complete", lambda _: complete.append(1))
+    with capture_logs() as logs:
+        async with gateway(tmp_path):
+            await until(lambda: complete)
+    found = [entry["event"] for entry in logs if entry["event"] in ("session_not_closed", "start_step_failed")]
+    assert found == ["session_not_closed"]
 
 
 async def test_a_background_task_that_has_ended_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

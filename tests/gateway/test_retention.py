@@ -7,9 +7,11 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.auth.people_log import PersonChanged
 from gateway.config.keys import RetentionRule, load_config
@@ -97,6 +99,35 @@ async def test_a_database_that_does_not_answer_ends_neither_the_rules_nor_the_st
     running.cancel()
     await resume_sessions(unreadable)
     assert unreadable.resumed == 3
+
+
+async def test_an_unexpected_failure_ends_neither_the_rules_nor_what_is_due_besides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.wiring.retention.EVERY_SECONDS", 0.0)
+    asked = list[str]()
+
+    class Failing:
+        """Conversations of which those of `ana` cannot be listed, and the others cannot be opened, for want of a thread."""
+
+        def __init__(self) -> None:
+            self.sessions = self
+
+        async def current_sessions(self, person: str) -> list[Any]:
+            if person == "ana":
+                raise RuntimeError("can't start new thread")
+            return [SimpleNamespace(person=person, key=key, used="2020-01-01T00:00:00Z") for key in ("one", "two")]
+
+        async def chat(self, person: str, key: str, *, create: bool) -> None:
+            asked.append(key)
+            raise RuntimeError("can't start new thread")
+
+    failing: Any = Failing()
+    rules = (RetentionRule(session="*", older_than=Seconds(DAY), action="delete"),)
+    with capture_logs() as logs:
+        running = asyncio.create_task(Retention(failing, rules, lambda: ["ana", "ben"], SystemClock()).run())
+        await until(lambda: asked[:4] == ["one", "two", "one", "two"])
+        running.cancel()
+    failed = [(each["kind"], each.get("key")) for each in logs if each["event"] == "retention_not_applied"]
+    assert failed[:3] == [("RuntimeError", None), ("RuntimeError", "one"), ("RuntimeError", "two")]
 
 
 RULES = """

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from gateway.cli.main import cli
 from gateway.cli.sessions import schedule_commands
@@ -376,6 +377,29 @@ async def test_what_is_not_due_is_not_computed_again_at_each_look(monkeypatch: p
             await asyncio.sleep(3600)
     assert looking.looks > 180 * 1000
     assert len(computed) == 1000
+
+
+@pytest.mark.parametrize("failing", ["known", "compact"])
+async def test_a_look_at_the_schedules_that_fails_unexpectedly_is_not_the_last(
+    monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    ends, done = list[int](), getattr(Looking, failing)
+
+    async def fail_twice(self: Looking) -> Any:
+        ends.append(1)
+        if len(ends) < 3:
+            raise RuntimeError("can't start new thread")
+        return await done(self)
+
+    monkeypatch.setattr(Looking, failing, fail_twice)
+    with VirtualTime(), capture_logs() as logs:
+        looking: Any = Looking([Cron("0 0 1 1 *", BERLIN)])
+        async with Scheduler(looking, looking, looking, lambda _: True) as running:
+            running.start()
+            await asyncio.sleep(60)
+    assert len(ends) > 3
+    failed = [(each["kind"], each["reason"]) for each in logs if each["event"] == "schedules_failed"]
+    assert failed == [("RuntimeError", "can't start new thread")] * 2
 
 
 # --- in a gateway -----------------------------------------------------------------------------------------------------

@@ -227,6 +227,22 @@ async def test_a_trusted_server_may_change_its_definitions(tmp_path: Path) -> No
     assert len(log.kept) == 2
 
 
+async def test_servers_that_could_not_be_started_for_want_of_a_thread_are_started_by_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread() -> Any:
+        raise RuntimeError("can't start new thread")
+
+    async with opened(tmp_path) as source:
+        with monkeypatch.context() as patch:
+            patch.setattr(mcp_servers, "_load", no_thread)
+            with pytest.raises(RuntimeError):
+                await source.reconfigure({"odd": misbehaving()})
+        await source.reconfigure({"odd": misbehaving()})
+        await source.settled()
+        assert report(source, "odd").ready
+
+
 async def test_a_changed_configuration_starts_and_stops_servers(tmp_path: Path) -> None:
     async with opened(tmp_path, one=misbehaving(), two=misbehaving()) as source:
         first, second = int((await run(source, "one_pid")).text), int((await run(source, "two_pid")).text)

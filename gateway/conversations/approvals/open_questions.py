@@ -77,7 +77,7 @@ class OpenQuestions:
         self._gates[gate.transcript.session] = gate
 
     def complete(self) -> None:
-        """Note that every session that a stop left with an open turn is in memory."""
+        """Note that every session that a stop left with an open turn is in memory, as far as it can be opened."""
         self._complete.set()
 
     def of_person(self, person: str) -> list[SessionQuestion]:

@@ -226,7 +226,7 @@ class Deletions:
                     begun = BegunDeletion(event=event)
                     await self.remove_sessions(begun)
                     await self.finish(begun)
-                except SessionsError as error:
+                except Exception as error:  # the next start tries again
                     self._unfinished += 1
                     log.error("deletion_not_finished", deletion=event.deletion, **error_fields(error))
 

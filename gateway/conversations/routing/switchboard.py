@@ -269,14 +269,14 @@ class Switchboard:
 
     async def resume_all(self) -> None:
         """Open every session that a stop left with unfinished work."""
-        failure: SessionsError | None = None
+        failure: Exception | None = None
         places = asyncio.Semaphore(OPENED_AT_ONCE if self._claims.shared else 1)
         async with asyncio.TaskGroup() as tasks:
             try:
                 async for name in self._claims.unowned():
                     await places.acquire()
                     tasks.create_task(self._resume(name)).add_done_callback(lambda _: places.release())
-            except SessionsError as error:
+            except Exception as error:  # what was found is opened nevertheless
                 failure = error
         if failure is not None:
             raise failure
@@ -295,7 +295,10 @@ class Switchboard:
                 self.spawn(self._resume_later(name, failures, regained))
         else:
             # If the catalog was lost, these are all sessions: unload the idle ones.
-            await self._unload_if_idle(name, chat)
+            try:
+                await self._unload_if_idle(name, chat)
+            except Exception as error:  # a sweep tries again
+                log.error("session_not_closed", key=name[1], **_fields(error))
 
     async def _resume_later(self, name: Name, failures: int, regained: int) -> None:
         await self._pause(failures, regained)

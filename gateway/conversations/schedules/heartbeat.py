@@ -244,11 +244,11 @@ class Heartbeat:
 
     async def _beat(self, keys: HeartbeatKeys, due: datetime) -> Outcome:
         """Send one beat, unless there is a reason not to."""
-        text = await asyncio.to_thread(self._text, keys)
-        if not text or not self._persons(keys.person):
-            return "failed" if text else "empty"
         key, channel, chat = _place(keys, self._agent)
         try:
+            text = await asyncio.to_thread(self._text, keys)
+            if not text or not self._persons(keys.person):
+                return "failed" if text else "empty"
             # As long as nothing else is known, others may read what is sent to a chat.
             private = not chat or await self._is_named(channel, chat, keys.person)
             message = MessageReceived(

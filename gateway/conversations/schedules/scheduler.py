@@ -146,7 +146,7 @@ class Scheduler:
                 if after is not None and (nearest is None or after < nearest):
                     nearest = after
             await self._schedules.compact()
-        except (SchedulesUnusable, SessionsError) as error:
+        except Exception as error:  # the next round tries again
             failure = error
         return nearest, failure
 
