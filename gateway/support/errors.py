@@ -6,7 +6,8 @@ GatewayError
 ├── ModelUnknown     the model does not exist, or none is configured; the message says how to get one
 ├── SettingRefused   a session cannot have this value of a setting; the message says which ones
 ├── Conflict         a message id was reused, or a newer session exists
-├── Busy             a queue is full; try again shortly
+├── Busy             the request cannot be accepted at the moment; try again shortly
+│   ├── QueueFull        too many messages or commands wait in the conversation
 │   └── OwnedElsewhere   another gateway has the conversation; whoever can, relays to it
 └── DamagedSession   the session's journal failed verification; `/new` starts another session
 """
@@ -50,7 +51,11 @@ class Conflict(GatewayError):
 
 
 class Busy(GatewayError):
-    """A full queue; the request was not accepted."""
+    """A request that cannot be accepted at the moment."""
+
+
+class QueueFull(Busy):
+    """A conversation in which too many messages, or commands, wait for their turn. This may last as long as the turn."""
 
 
 class OwnedElsewhere(Busy):

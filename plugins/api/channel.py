@@ -132,12 +132,15 @@ class MessageRejected(PluginError):
     Attributes:
         later: Try again later, and do not acknowledge the message to the service before that.
         tell: Send the error message to the sender. Unknown senders are told nothing.
+        full: Too many messages wait in the conversation, perhaps for a command or a choice: do not hold back those that
+            follow. If the sender is a program that can try again later, ask it to.
     """
 
-    def __init__(self, sentence: str, *, later: bool = False, tell: bool = False) -> None:
+    def __init__(self, sentence: str, *, later: bool = False, tell: bool = False, full: bool = False) -> None:
         super().__init__(sentence)
         self.later = later
         self.tell = tell
+        self.full = full
 
 
 class Undeliverable(PluginError):

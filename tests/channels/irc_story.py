@@ -85,6 +85,9 @@ class Story(StoryService):
     async def posts(self, chat: str) -> Sequence[str]:
         return self._ana.messages(chat)
 
+    async def notices(self, chat: str) -> Sequence[str]:
+        return self._ana.messages("ana", command="NOTICE")
+
     async def code(self, chat: str) -> Sequence[str]:
         """Return the lines in a fixed width: there are no blocks of code."""
         return [line[1:-1] for line in await self.posts(chat) if line.startswith("\x11") and line.endswith("\x11")]

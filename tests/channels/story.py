@@ -162,6 +162,10 @@ class StoryService(ABC):
     async def posts(self, chat: str) -> Sequence[str]:
         """Return the texts of everything that the assistant has posted in a chat and not deleted, oldest first."""
 
+    async def notices(self, chat: str) -> Sequence[str]:
+        """Return the posts of a chat, and what the assistant has told the person of it in another way."""
+        return await self.posts(chat)
+
     async def code(self, chat: str) -> Sequence[str]:
         """Return the contents of the code blocks in the posts of a chat, oldest first."""
         raise NotImplementedError

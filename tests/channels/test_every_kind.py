@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.channels import reply_delivery
+from gateway.conversations.channels import channel_inbox, reply_delivery
 from plugins.api.channel import OutboundMessage
 from plugins.channels.email import smtp_submission
 from tests.channels.kinds import KINDS, serving
@@ -70,6 +70,34 @@ async def test_a_reaction_counts_that_comes_before_the_receipt_of_its_post(
         (given,) = [line for lines in g.journals().values() for line in lines if line["kind"] == "approval_given"]
         assert given["decision"] == ("approve" if emoji == "👍" else "deny")
         assert (g.home / "workspace" / "a.txt").exists() == (emoji == "👍")
+
+
+@pytest.mark.parametrize("kind", ["telegram", "discord", "slack", "email", "irc", "matrix"])
+async def test_a_full_queue_does_not_hold_the_command_that_stops_the_turn(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_inbox, "FULL_SECONDS", 3600.0)
+    calls = [{"tool": "write", "arguments": {"path": "a.txt", "content": "tea"}}]
+    settings: dict[str, Any] = {"approvals_default": "ask", "sessions_queue_limit": 1}
+    script: list[dict[str, Any]] = [{"calls": calls}, {"text": "That is all."}]
+    async with serving(kind, tmp_path, script=script, **settings) as (service, g):
+        chat = service.chats[0]
+        await service.say(chat, "write")
+        await until(lambda: events(g, "approval_asked"))
+        for text in ("waits", "is too much", "is too much, too", "/stop"):
+            await service.say(chat, text)
+        await until(lambda: len(events(g, "turn_ended")) == 2)
+        assert told(g) == ["write", "waits", "/stop"]
+        async with deadline():
+            while not (notices := [each for each in await service.notices(chat) if "already waiting" in each]):
+                await asyncio.sleep(0.01)
+        assert len(notices) == 1
+        assert "was not accepted" in notices[0]
+
+
+def told(g: Gateway) -> list[str]:
+    """Return the texts of the messages that were received."""
+    return [event["text"] for event in events(g, "message_received")]
 
 
 def events(g: Gateway, kind: str) -> list[dict[str, Any]]:

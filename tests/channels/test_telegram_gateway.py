@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.conversations.channels import channel_inbox
 from tests.gateway.gateways import Gateway, gateway
 from tests.servers.telegram_rules import Json
 from tests.servers.telegram_server import TelegramServer
@@ -131,6 +132,41 @@ async def test_buttons_and_reactions_answer_a_question(tmp_path: Path, telegram:
         await telegram.react(ANA, telegram.posts[-1], "👍")
         await until(lambda: "two" in [each["text"] for each in telegram.posts])
         assert {path.name for path in (tmp_path / "home" / "workspace").glob("?.txt")} == {"a.txt", "b.txt"}
+
+
+async def test_a_full_queue_lets_the_answer_to_its_question_through(
+    tmp_path: Path, telegram: TelegramServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_inbox, "FULL_SECONDS", 3600.0)
+    calls = [{"tool": "write", "arguments": {"path": "a.txt", "content": "tea"}}]
+    script: list[Json] = [{"calls": calls}, {"text": "one"}, {"text": "two"}]
+    settings: Json = {"approvals_default": "ask", "sessions_queue_limit": 1}
+    async with serving(tmp_path / "home", telegram, script=script, **settings) as g:
+        await telegram.say(ANA, ANA, "write a")
+        question = await post(telegram, 0)
+        waits = await telegram.say(ANA, ANA, "waits")
+        refused = await telegram.say(ANA, ANA, "is too much")
+        notice = await post(telegram, 1)
+        assert notice["text"].startswith("1 messages are already waiting; try again later. This one was not accepted")
+        assert notice["reply_to_message"]["message_id"] == refused["message_id"]
+        await telegram.say(ANA, ANA, "is too much, too")
+        await telegram.edit(waits, "waits for tea")  # takes no more room
+        await until(lambda: telegram.unconfirmed() == 0)
+        (label, *_) = [button["text"] for row in question["reply_markup"]["inline_keyboard"] for button in row]
+        query = await telegram.press(ANA, question, label)
+        await until(lambda: [each["text"] for each in telegram.posts[2:]] == ["Approved this time.", "one", "two"])
+        assert telegram.answers[query] == {"text": "", "show_alert": False}
+        await telegram.say(ANA, ANA, "is not too much")
+        await post(telegram, 5)
+        (lines,) = g.journals().values()
+        received = [line["text"] for line in lines if line["kind"] == "message_received"]
+    assert (tmp_path / "home" / "workspace" / "a.txt").exists()
+    assert [text for text in received if not text.startswith("/approve")] == [
+        "write a",
+        "waits",
+        "waits for tea",
+        "is not too much",
+    ]
 
 
 async def test_files_and_albums_reach_the_model_and_large_ones_are_refused(tmp_path: Path, telegram: TelegramServer) -> None:

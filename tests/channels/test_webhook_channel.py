@@ -27,7 +27,7 @@ from plugins.testing.channel_checks import ChannelConformance
 from plugins.testing.contexts import NOON, make_context
 from tests.channels.story import tell
 from tests.channels.webhook_story import SECRET, Story, signed
-from tests.gateway.gateways import Gateway, gateway
+from tests.gateway.gateways import Gateway, gateway, replies_wait
 from tests.waiting import deadline, until
 
 TABLE = f"""
@@ -87,6 +87,25 @@ async def test_a_signed_message_is_stored_once(tmp_path: Path) -> None:
         "hello",
     )
     assert [file["name"] for file in message["attachments"]] == ["a.txt"]
+
+
+async def test_a_message_for_a_full_queue_is_to_be_sent_again(tmp_path: Path) -> None:
+    settings = {"sessions.queue_limit": 1}
+    with replies_wait(0) as go_on:
+        async with gateway(tmp_path / "home", file=TABLE, script=[{"text": "tea"}], settings=settings) as g, deadline():
+            while (await post(g, body_of()))[0] != 200:  # the channel is being opened
+                await asyncio.sleep(0.01)
+            await until(
+                lambda: [line for lines in g.journals().values() for line in lines if line["kind"] == "turn_started"]
+            )
+            assert (await post(g, body_of(id="2")))[0] == 200
+            for _ in range(2):
+                status, answer = await post(g, body_of(id="3"))
+                assert (status, answer["message"][:30]) == (503, "1 messages are already waiting")
+            assert (await post(g, body_of(id="4", text="/whoami")))[0] == 200
+            go_on.set()
+            while (await post(g, body_of(id="3")))[0] != 200:
+                await asyncio.sleep(0.01)
 
 
 def forged() -> list[tuple[str, bytes, dict[str, str] | None, int]]:

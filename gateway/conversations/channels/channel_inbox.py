@@ -4,6 +4,7 @@ conversation it belongs to.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,7 +23,7 @@ from gateway.conversations.channels.senders import Senders, UnknownSender, chann
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.protocol.frames import ATTACHMENTS
 from gateway.protocol.slash_commands import parse_command
-from gateway.support.errors import Busy, GatewayError, sentence_of
+from gateway.support.errors import Busy, GatewayError, QueueFull, sentence_of
 from gateway.support.printable import one_line, sanitized_name
 from plugins.api.channel import InboundFile, InboundMessage, MessageRejected
 from sessions.events.codec import replace_surrogates
@@ -37,6 +38,12 @@ TEXT_BYTES = 256 * 1024
 
 QUOTED_CHARS = 1000
 """Maximum characters of the message that another one replies to."""
+
+FULL = "This one was not accepted, and neither are others until there is room; /stop ends the running turn."
+"""What a sender is told of a full queue, after the number of messages that wait."""
+
+FULL_SECONDS, MOST_TOLD = 60.0, 1000
+"""Seconds until a sender is told again that the queue of a chat is full, and senders for whom this is remembered."""
 
 YES, NO = ("👍", "✅"), ("👎", "❌")
 """The reactions to a question that approve a call once, and those that deny it."""
@@ -79,6 +86,8 @@ class GatewayChannelInbox:
         self._delivery = delivery
         self._report = report
         self._bounced = bounced
+        self._told_full: dict[tuple[str, str], tuple[str, float]] = {}
+        """The message about which a sender in a conversation was told that its queue is full, and when."""
 
     def report(self, problem: str = "") -> None:
         """Note the state of the connection, see `ChannelInbox.report`."""
@@ -147,13 +156,32 @@ class GatewayChannelInbox:
             await chat.until_durable(received)
             if event.attachments:
                 await self._attachments.settle(person, event.attachments)
+        except QueueFull as error:  # what answers the question for which they wait comes after this message
+            self._senders.not_received(self._channel, message.sender)
+            sentence = f"{sentence_of(error)} {FULL}" if typed is None else sentence_of(error)
+            raise MessageRejected(sentence, tell=self._tells_full(message), full=True) from error
         except (GatewayError, SessionsError) as error:
             if later := isinstance(error, Busy | SessionsError):
                 self._senders.not_received(self._channel, message.sender)
             raise MessageRejected(sentence_of(error), later=later, tell=not later) from error
         if received.duplicate:
             self._senders.not_received(self._channel, message.sender)
+        elif typed is None:
+            self._told_full.pop((self._key(message), message.sender), None)
         return not received.duplicate
+
+    def _tells_full(self, message: InboundMessage) -> bool:
+        """Return True if the sender is to be told that the queue is full: once, until a message of theirs is accepted or
+        some time has passed. Many that come at once would be more notices than a service takes."""
+        sender, now = (self._key(message), message.sender), asyncio.get_running_loop().time()
+        id_, at = self._told_full.get(sender, (message.id, now))
+        if id_ != message.id and now - at < FULL_SECONDS:
+            return False
+        self._told_full.pop(sender, None)
+        self._told_full[sender] = message.id, now
+        if len(self._told_full) > MOST_TOLD:
+            del self._told_full[next(iter(self._told_full))]
+        return True
 
     @property
     def _needs_mention(self) -> bool:

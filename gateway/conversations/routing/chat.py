@@ -17,7 +17,7 @@ from gateway.config.settings import Settings
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.conversation_list import ListedConversation
 from gateway.protocol.slash_commands import TypedCommand
-from gateway.support.errors import Busy, Conflict, DamagedSession
+from gateway.support.errors import Busy, Conflict, DamagedSession, QueueFull
 from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.events.events import MAIN_AGENT, ChildOf, MessageReceived, MessageWithdrawn, SettingChanged, Succession
 from sessions.store.catalog import Catalog, Claim
@@ -239,7 +239,8 @@ class Chat:
         unwritten = current.recorder.log.end - current.recorder.log.durable
         if unwritten > PENDING_BYTES or self._store.pending > PENDING_LIMIT:
             raise Busy("The disk cannot keep up; try again shortly.")
-        self._check_room(current, is_command=typed is not None)
+        if not message.edits or typed is not None or self._waiting_in(message, current, typed) is None:
+            self._check_room(current, is_command=typed is not None)
         if opens:
             self.hold()
         try:
@@ -249,10 +250,10 @@ class Chat:
             raise
 
     def _check_room(self, current: Conversation, *, is_command: bool) -> None:
-        """Raise Busy if the inbox is full. Commands have a limit of their own, so that `/stop` gets through."""
+        """Raise QueueFull if the inbox is full. Commands have a limit of their own, so that `/stop` gets through."""
         limit = COMMANDS_WAITING if is_command else self._settings.current.sessions.queue_limit
         if current.inbox.count(commands=is_command) >= limit:
-            raise Busy(f"{limit} {'commands' if is_command else 'messages'} are already waiting; try again later.")
+            raise QueueFull(f"{limit} {'commands' if is_command else 'messages'} are already waiting; try again later.")
 
     async def withdraw(self, id_: str, by: str) -> bool:
         """Withdraw a waiting message that was deleted, durably; return False if it does not wait. Raises StorageFailed."""

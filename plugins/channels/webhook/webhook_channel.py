@@ -136,6 +136,8 @@ class WebhookChannel:
         except MessageRejected as error:
             if error.later:
                 return _refusal(503, "The message cannot be stored now.", wait=RETRY_SECONDS)
+            if error.full:
+                return _refusal(503, str(error), wait=RETRY_SECONDS)
             return _refusal(403, str(error) if error.tell else "The message is not accepted.")
         return HookResponse(body=msgspec.json.encode({"id": hook.id, "new": new}))
 
