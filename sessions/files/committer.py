@@ -121,6 +121,7 @@ class Committer:
                 self._sync(self._written.popleft())
             else:
                 self._write(journal)
+                del journal  # while this thread waits, it keeps no closed conversation in memory
         while self._written:  # queued after the other threads had ended
             self._sync(self._written.popleft())
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -537,6 +539,17 @@ async def test_a_closed_conversation_leaves_no_lock_behind(tmp_path: Path, switc
         await until(lambda: all(chat.idle and not chat.subscribers for chat in switchboards[0]._chats.values()))
         assert await let_go(switchboards[0])
         assert not len(switchboards[0]._locks)
+
+
+async def test_a_closed_conversation_leaves_memory(tmp_path: Path, switchboards: list[Switchboard]) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        await client.socket.close()
+        await until(lambda: all(chat.idle and not chat.subscribers for chat in switchboards[0]._chats.values()))
+        recorders = [weakref.ref(each.recorder) for chat in switchboards[0]._chats.values() for each in chat.conversations]
+        assert await let_go(switchboards[0])
+        await until(lambda: gc.collect() >= 0 and not any(recorder() for recorder in recorders))
 
 
 async def test_a_conversation_that_somebody_reads_is_not_closed(tmp_path: Path, switchboards: list[Switchboard]) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -86,7 +88,8 @@ class Subagents:
 
     def __init__(self, tokens: Callable[[], int]) -> None:
         self._tokens = tokens
-        self._parents: dict[str, _Parent] = {}
+        self._parents = WeakValueDictionary[str, _Parent]()
+        """By session, as long as it is in memory."""
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         """By the parent's session and the child's key."""
         self._children: dict[tuple[str, str], Chat] = {}
@@ -97,9 +100,9 @@ class Subagents:
     def opened(self, chat: Chat, recorder: Recorder, tools: Mapping[str, Tool]) -> None:
         """Follow an open session with these tools: run its subagents, also those that an earlier process has started."""
         transcript = recorder.transcript
-        self._parents[transcript.session] = _Parent(chat=chat, recorder=recorder, tools=tools)
+        self._parents[transcript.session] = parent = _Parent(chat=chat, recorder=recorder, tools=tools)
         chat.stop_children = lambda: self._stop(chat.name)
-        recorder.on_event(lambda recorded: self._on_event(chat, recorder, recorded))
+        recorder.on_event(partial(self._on_event, parent))
         for child in transcript.open_children:
             self._run(chat, recorder, child)
 
@@ -159,10 +162,10 @@ class Subagents:
         if self._running:
             await asyncio.wait(self._running.values())
 
-    def _on_event(self, chat: Chat, recorder: Recorder, recorded: Recorded) -> None:
+    def _on_event(self, parent: _Parent, recorded: Recorded) -> None:
         if isinstance(recorded.event, ChildStarted):
-            child = next(each for each in recorder.transcript.children if each.seq == recorded.seq)
-            self._run(chat, recorder, child)
+            child = next(each for each in parent.recorder.transcript.children if each.seq == recorded.seq)
+            self._run(parent.chat, parent.recorder, child)
 
     def _run(self, chat: Chat, recorder: Recorder, child: StartedChild) -> None:
         name = recorder.transcript.session, child.started.child
@@ -180,7 +183,8 @@ class Subagents:
 
     def _stop(self, parent: Name) -> bool:
         """Stop the subagents of a chat, also those that have not begun yet; return False if there is none."""
-        stopped = {name for name in self._unfinished if self._parents[name[0]].chat.name == parent}
+        parents = {session for session, each in self._parents.items() if each.chat.name == parent}
+        stopped = {name for name in self._unfinished if name[0] in parents}
         self._stopped |= stopped
         for name in stopped & self._children.keys():
             self._children[name].stop_turns()
@@ -229,7 +233,7 @@ class Subagents:
         await recorder.append_durable(ended)
 
 
-class _Parent(msgspec.Struct, frozen=True, kw_only=True):
+class _Parent(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """An open session, and the tools that it has."""
 
     chat: Chat
