@@ -60,12 +60,13 @@ class QueueFull(Busy):
 
 class OwnedElsewhere(Busy):
     """A conversation that another gateway of the same database has: `gateway` is its id and `url` its address, both empty if
-    they are not known yet."""
+    they are not known yet. `lost` tells that this gateway had it until now."""
 
-    def __init__(self, gateway: str, url: str) -> None:
+    def __init__(self, gateway: str, url: str, *, lost: bool = False) -> None:
         super().__init__("Another gateway has this conversation at the moment; try again shortly.")
         self.gateway = gateway
         self.url = url
+        self.lost = lost
 
 
 class DamagedSession(GatewayError):

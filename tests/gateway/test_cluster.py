@@ -32,7 +32,7 @@ from gateway.support.errors import Busy, OwnedElsewhere
 from sessions.events.errors import StorageFailed
 from sessions.store.catalog import Name
 from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process, install_tool
-from tests.gateway.gateways import TOKEN, Client, gateway
+from tests.gateway.gateways import TOKEN, Client, gateway, replies_wait
 from tests.servers.postgres_server import postgres_server
 from tests.waiting import deadline, until
 
@@ -521,6 +521,82 @@ async def test_what_could_not_be_opened_is_tried_again_as_soon_as_the_database_i
             await until(lambda: len(tried) == 4)
         assert Counter(tried) == {("owner", "adopted"): 2, (("owner", "failed"),): 2}
         assert failed.failures == 5
+
+
+@contextlib.asynccontextmanager
+async def asked_in_a_session(
+    url: str, home: Path, headers: Mapping[str, str], *, stream: bool = False
+) -> AsyncIterator[tuple[asyncio.Event, asyncio.Future[aiohttp.ClientResponse]]]:
+    """A gateway of a cluster whose model answers a request in a session, and has given the first word. Yield the event
+    that lets the model go on, and the request."""
+    body = {"model": "exuvia", "stream": stream, "messages": [{"role": "user", "content": "one two"}]}
+    given = {"Authorization": f"Bearer {TOKEN}", "X-Exuvia-Session": "main", **headers}
+    with replies_wait() as go_on:
+        async with gateway(home, settings={"store.kind": "postgres", "store.url": url}) as running, deadline():
+            place = f"{running.url}/v1/chat/completions"
+            posted = asyncio.ensure_future(running.http.post(place, headers=given, json=body))
+            await until(lambda: events(url, "turn_started"))
+            yield go_on, posted
+
+
+async def test_a_request_in_a_session_that_its_gateway_loses_is_answered_by_the_next_owner_if_it_has_an_id(
+    url: str, tmp_path: Path, switchboards: list[Switchboard]
+) -> None:
+    async with asked_in_a_session(url, tmp_path, {"Idempotency-Key": "m1"}) as (go_on, posted):
+        (board,) = switchboards
+        board._claims._drop()  # type: ignore[attr-defined]
+        go_on.set()
+        answer = await posted
+        assert answer.status == 200, await answer.text()
+        assert (await answer.json())["choices"][0]["message"]["content"].endswith("one two")
+        assert answer.headers["X-Exuvia-Duplicate"] == "true"
+        assert [event["id"] for event in events(url, "message_received")] == ["m1"]
+        assert [event["kind"] for event in events(url, "turn_started", "turn_ended")] == ["turn_started", "turn_ended"]
+
+
+async def test_a_request_in_a_session_that_its_gateway_loses_is_refused_if_it_has_no_id(
+    url: str, tmp_path: Path, switchboards: list[Switchboard]
+) -> None:
+    async with asked_in_a_session(url, tmp_path, {}) as (_, posted):
+        (board,) = switchboards
+        board._claims._drop()  # type: ignore[attr-defined]
+        answer = await posted
+        assert (answer.status, answer.headers["X-Should-Retry"]) == (503, "false")
+        assert "Idempotency-Key" in (await answer.json())["error"]["message"]
+        assert len(events(url, "message_received")) == 1
+
+
+async def test_a_response_that_continues_another_is_not_begun_again_in_a_fork_when_its_gateway_loses_it(
+    url: str, tmp_path: Path, switchboards: list[Switchboard]
+) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}", "Idempotency-Key": "m2"}
+    async with gateway(tmp_path, settings={"store.kind": "postgres", "store.url": url}) as running, deadline():
+        place, first = f"{running.url}/v1/responses", {"model": "exuvia", "conversation": "main", "input": "one two"}
+        async with running.http.post(place, headers=headers | {"Idempotency-Key": "m1"}, json=first) as answer:
+            id_ = (await answer.json())["id"]
+        with replies_wait():
+            body = {"model": "exuvia", "input": "three four", "previous_response_id": id_}
+            posted = asyncio.ensure_future(running.http.post(place, headers=headers, json=body))
+            await until(lambda: len(events(url, "turn_started")) == 2)
+            (board,) = switchboards
+            board._claims._drop()  # type: ignore[attr-defined]
+            assert (await posted).status == 503
+        assert [event["id"] for event in events(url, "message_received")] == ["m1", "m2"]
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "m1"}])
+async def test_a_stream_in_a_session_that_its_gateway_loses_ends_with_an_error(
+    url: str, tmp_path: Path, switchboards: list[Switchboard], headers: dict[str, str]
+) -> None:
+    async with asked_in_a_session(url, tmp_path, headers, stream=True) as (_, posted):
+        answer = await posted
+        while b'"content":"one' not in await answer.content.readuntil(b"\n\n"):
+            pass
+        (board,) = switchboards
+        board._claims._drop()  # type: ignore[attr-defined]
+        last = (await answer.text()).split("\n\n")[-2]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "busy"
+        assert len(events(url, "message_received")) == 1
 
 
 async def test_a_claim_without_a_session_is_given_up_after_its_adoption(url: str, tmp_path: Path) -> None:

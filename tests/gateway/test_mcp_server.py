@@ -21,9 +21,11 @@ from mcp.client.streamable_http import streamable_http_client
 
 from gateway.cli.mcp_serve import StdioServer
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.http.mcp import mcp_server
+from gateway.http.mcp.gateway_tools import GatewayTools
 from gateway.support.errors import OwnedElsewhere
 from tests.gateway.gateways import TOKEN, Gateway, gateway
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, deadline
 
 SEARCHER, SENDER = "a-searching-program-of-the-tests", "a-sending-program-of-these-tests"
 
@@ -114,6 +116,23 @@ async def test_a_conversation_that_another_gateway_has_can_be_read(tmp_path: Pat
         monkeypatch.setattr(Switchboard, "chat", elsewhere)
         read = json.loads(text_of(await call(running, SENDER, "read_session", session="work")))
         assert [each["text"] for each in read["messages"]] == ["hello from the editor"] * 2
+
+
+async def test_a_server_that_does_not_start_is_an_error_and_is_started_by_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: GatewayTools) -> None:
+        raise TypeError("Another version of the SDK.")
+
+    async with serving(tmp_path) as running:
+        with monkeypatch.context() as patched:
+            patched.setattr(mcp_server, "_manager", fails)
+            async with deadline():
+                status, answer = await post(running, SEARCHER, "tools/list")
+        assert (status, answer["code"]) == (500, "internal")
+        async with deadline():
+            status, answer = await post(running, SEARCHER, "tools/list")
+        assert (status, [tool["name"] for tool in answer["result"]["tools"]]) == (200, ["memory_search"])
 
 
 async def test_a_message_is_answered_in_the_persons_conversation_and_can_be_read(tmp_path: Path) -> None:

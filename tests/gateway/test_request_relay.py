@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from gateway.auth.people import Admission
 from gateway.http.mcp.program_messages import ProgramMessage, ProgramMessages
+from gateway.http.relay import request_relay
 from gateway.http.relay.links import Links
 from gateway.http.relay.request_relay import RequestRelay
 from gateway.support.errors import Conflict, OwnedElsewhere
@@ -70,6 +71,47 @@ async def test_a_request_is_sent_again_to_the_next_owner_if_it_can_be_repeated_a
             assert "Idempotency-Key" in (await answer.json())["message"]
     await links.close()
     assert len(asked) == 1 or (method == "GET" and not stands_still)  # the client of aiohttp repeats it itself
+
+
+@pytest.mark.parametrize("is_relayed", [False, True])
+async def test_the_next_owner_is_looked_for_although_the_request_was_long_under_way_when_its_gateway_lost_it(
+    monkeypatch: pytest.MonkeyPatch, *, is_relayed: bool
+) -> None:
+    now, losses, url = [0.0], list[bool](), ""
+    monkeypatch.setattr(request_relay, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    links = Links(
+        cast(Any, SimpleNamespace(until_gone=lambda _: asyncio.Event().wait())),
+        cast(Any, SimpleNamespace(issue=lambda *_: "token")),
+    )
+
+    async def lose(_: web.Request, __: Admission) -> web.StreamResponse:
+        now[0] += 10 * request_relay.LONGEST_SECONDS
+        losses.append(is_relayed)
+        raise OwnedElsewhere("", "", lost=True)
+
+    async def here(request: web.Request, admission: Admission) -> web.StreamResponse:
+        if losses:  # this gateway has taken the conversation over
+            return web.Response(text="done")
+        if is_relayed:
+            raise OwnedElsewhere("gw1", url)
+        return await lose(request, admission)
+
+    def serving(relay: RequestRelay, handle: Any) -> web.Application:
+        async def serve(request: web.Request) -> web.StreamResponse:
+            return await relay.handle(request, cast(Admission, SimpleNamespace(person=SimpleNamespace(id="owner"))), handle)
+
+        app = web.Application()
+        app.router.add_post("/", serve)
+        return app
+
+    owner = TestServer(serving(RequestRelay(links, lambda _: True, lambda: False), lose))
+    asked = TestServer(serving(RequestRelay(links, lambda _: False, lambda: False), here))
+    async with owner, TestClient(asked) as client, deadline():
+        url = str(owner.make_url("")).rstrip("/")
+        async with client.post("/", headers={"Idempotency-Key": "p1"}, data=b"{}") as answer:
+            assert (answer.status, await answer.text()) == (200, "done")
+    await links.close()
+    assert losses == [is_relayed]
 
 
 async def test_a_programs_message_goes_to_the_next_owner_when_its_gateway_stands_still() -> None:

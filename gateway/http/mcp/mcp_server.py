@@ -100,7 +100,8 @@ class McpServer:
         return ProgramGrant(name=f"person {person}", person=person, allow=EVERYTHING)
 
     async def _opened(self) -> StreamableHTTPSessionManager:
-        """Return the SDK's server, started at the first request."""
+        """Return the SDK's server, started at the first request. If it does not start, the error is raised, and the next
+        request tries again."""
         async with self._opening:
             if self._manager is None:
                 await asyncio.to_thread(_import_sdk)
@@ -111,14 +112,16 @@ class McpServer:
 
     async def _own(self, started: asyncio.Future[StreamableHTTPSessionManager]) -> None:
         """Hold the SDK's task group until `close`, in one task, so that its cancel scopes reach nothing else."""
-        manager = _manager(self._tools)
         try:
+            manager = _manager(self._tools)
             async with manager.run():
                 started.set_result(manager)
                 await self._stop.wait()
         except Exception as error:
             log.exception("mcp_server_failed", reason=str(error))
             self._manager = None
+            if not started.done():
+                started.set_exception(error)
 
 
 def _import_sdk() -> None:

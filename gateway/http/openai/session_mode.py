@@ -25,12 +25,13 @@ from gateway.http.openai.model_names import DEFAULT, ModelNames
 from gateway.http.openai.request_parser import ImageUrls, user_message
 from gateway.http.openai.response_writer import ResponseWriter
 from gateway.http.openai.schema import ChatBody
-from gateway.http.relay.request_relay import MESSAGE_IDS
+from gateway.http.relay.request_relay import MESSAGE_IDS, WENT_AWAY
 from gateway.http.subscribers import Cursor
 from gateway.http.uploads import Uploads
 from gateway.protocol.frames import ATTACHMENTS, FRAME_LIMIT, KEY_RULE, SentAttachment
 from gateway.protocol.slash_commands import TypedCommand, parse_command
 from gateway.support.approval_text import question_text
+from gateway.support.errors import OwnedElsewhere
 from sessions.events.codec import replace_surrogates
 from sessions.events.events import MessageReceived
 from sessions.events.handed_messages import client_name
@@ -87,11 +88,15 @@ class SessionMode:
         person: str,
         headers: Mapping[str, str],
         writer: ResponseWriter,
+        repeatable: bool = True,
     ) -> None:
-        """Send a message to the session with a key, and write its answer.
+        """Send a message to the session with a key, and write its answer. A request that is not `repeatable` would begin
+        another turn if it were handled again, even with the message's id.
 
         Raises:
             ApiError: The request is invalid, or the turn failed. Errors of `Chat.receive` are passed on.
+            OwnedElsewhere: This gateway does not have the conversation, or lost it before the answer was complete. The
+                request can be repeated.
         """
         if not _KEY.fullmatch(key):
             raise bad_request(f"{SESSION} must be {KEY_RULE}.")
@@ -121,7 +126,13 @@ class SessionMode:
             waiting = chat.current.waiting_for
             turn = chat.current.recorder.transcript.turn if waiting is not None else None
         received = await chat.receive(event, message.typed)
-        await self._follow(chat, received, attachments, AnswerReducer(received.seq, turn, waiting), writer)
+        try:
+            await self._follow(chat, received, attachments, AnswerReducer(received.seq, turn, waiting), writer)
+        except OwnedElsewhere:
+            if repeatable and any(name in headers for name in MESSAGE_IDS):
+                raise
+            # Repeated, it would be another message.
+            raise ApiError(WENT_AWAY, status=503, kind="server_error", code="busy", again=False) from None
 
     async def _follow(
         self,
@@ -144,20 +155,27 @@ class SessionMode:
                     "X-Exuvia-Duplicate": str(received.duplicate).lower(),
                 }
             )
-            await self._write_answer(Cursor(chat, received.session, received.seq - 1), reducer, news, writer)
+            await self._write_answer(chat, Cursor(chat, received.session, received.seq - 1), reducer, news, writer)
         finally:
             chat.unwatch(news.set)
 
     async def _write_answer(
-        self, cursor: Cursor, reducer: AnswerReducer, news: asyncio.Event, writer: ResponseWriter
+        self, chat: Chat, cursor: Cursor, reducer: AnswerReducer, news: asyncio.Event, writer: ResponseWriter
     ) -> None:
-        """Write the answer to a message, at the client's own pace, until its end or a question about a tool call."""
+        """Write the answer to a message, at the client's own pace, until its end or a question about a tool call.
+
+        Raises:
+            ApiError: The turn failed, or the session ended before it.
+            OwnedElsewhere: The chat was dropped: it has no further news.
+        """
         while reducer.stop is None:
             news.clear()
             if not cursor.has_news:
                 if reducer.question is not None:
                     await writer.text(reducer.separated(question_text(reducer.question, self._zone())))
                     break
+                if chat.dropped:
+                    raise OwnedElsewhere("", "", lost=True)
                 if cursor.is_done:
                     raise ApiError("The session ended before this message was answered.", status=503, kind="server_error")
                 await news.wait()

@@ -20,7 +20,10 @@ MESSAGE_IDS = ("Idempotency-Key", "X-Client-Request-Id")
 """Headers that may set a message's id; the first one present is used."""
 
 MOVED = "X-Exuvia-Moved"
-"""The header of a response to another gateway: this one does not have the conversation."""
+"""The header of a response to another gateway: this one does not have the conversation. Its value is `LOST` or "1"."""
+
+LOST = "lost"
+"""The value of that header if this gateway had the conversation when the request came."""
 
 RETRY_SECONDS = 0.1
 """Seconds before an owner is looked for again."""
@@ -68,11 +71,12 @@ class RequestRelay:
                 return await handle(request, admission)
             except OwnedElsewhere as owner:
                 if relayed:
-                    return _moved()
-                response, asked = await self._relayed(request, admission.person.id, owner) if owner.url else (None, False)
+                    return _moved(LOST if owner.lost else "1")
+                person = admission.person.id
+                response, lost = await self._relayed(request, person, owner) if owner.url else (None, owner.lost)
                 if response is not None:
                     return response
-                if asked:  # by an owner that had it until now: the next one takes a few seconds
+                if lost:  # by an owner that had it until now: the next one takes a few seconds
                     until = time.monotonic() + LONGEST_SECONDS
                 if time.monotonic() > until:
                     return refusal(503, "busy", str(owner))
@@ -83,8 +87,8 @@ class RequestRelay:
     ) -> tuple[web.StreamResponse | None, bool]:
         """Return the owner's response, or None if the next one is to be asked.
 
-        The second value is True if the owner went away before it answered a request that can be repeated; else it cannot
-        be reached, or has the conversation no more.
+        The second value is True if the owner went away, or lost the conversation, before it answered a request that can be
+        repeated; else it cannot be reached, or did not have the conversation any more.
         """
         headers = {name: value for name, value in request.headers.items() if not _is_ours(name.lower())}
         response: web.StreamResponse | None = None
@@ -94,7 +98,7 @@ class RequestRelay:
             )
             async with self._links.while_there(owner.gateway), asked as answer:
                 if MOVED in answer.headers:
-                    return None, False
+                    return None, answer.headers[MOVED] == LOST
                 kept = {
                     name: value
                     for name, value in answer.headers.items()
@@ -126,7 +130,7 @@ def _is_ours(name: str) -> bool:
     return name in _OF_CONNECTION | _FOR_US or name.startswith(("proxy-", "sec-"))
 
 
-def _moved() -> web.Response:
+def _moved(value: str = "1") -> web.Response:
     response = refusal(503, "busy", "This gateway does not have the conversation.")
-    response.headers[MOVED] = "1"
+    response.headers[MOVED] = value
     return response

@@ -113,7 +113,13 @@ class Responses:
 
             async def write(writer: ResponseWriter) -> None:
                 await self._in_session.answer(
-                    message, key=key, model=body.model, person=person, headers=headers, writer=writer
+                    message,
+                    key=key,
+                    model=body.model,
+                    person=person,
+                    headers=headers,
+                    writer=writer,
+                    repeatable=body.previous_response_id is None,  # else it would be forked
                 )
 
             return await self._write(request, admission, builder, write, None)
