@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.conversations.deletion.deletions import Deletions
 from sessions.events.errors import StorageFailed
 from sessions.files.journals import Journals
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway, replies_wait
@@ -223,3 +224,31 @@ async def test_a_deletion_that_fails_is_finished_by_the_next_start(tmp_path: Pat
         assert [row["session"] for row in (await client.until_type("sessions"))["sessions"]] == ["other"]
         await until(lambda: "deletion_finished" in (tmp_path / "deletions.jsonl").read_text())
         assert places(tmp_path) == set()
+
+
+def fails_once(monkeypatch: pytest.MonkeyPatch, method: str, failure: Exception) -> list[Exception]:
+    """Let the first call of a method of the deletions fail. Returns the failures so far."""
+    works, raised = getattr(Deletions, method), list[Exception]()
+
+    async def fails(self: Deletions, *arguments: Any, **named: Any) -> Any:
+        if not raised:
+            raised.append(failure)
+            raise failure
+        return await works(self, *arguments, **named)
+
+    monkeypatch.setattr(Deletions, method, fails)
+    return raised
+
+
+async def test_a_conversation_whose_deletion_does_not_begin_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.chat("hi")
+        fails_once(monkeypatch, "begin", StorageFailed("The disk is full."))
+        refused = await delete(client)
+        assert (refused["code"], refused["message"]) == ("storage_failed", "The disk is full.")
+        assert await client.chat("again") == "again"
+        assert len(running.journals()) == 1
+        assert (await delete(client))["type"] == "deleted"
+        assert running.journals() == {}
+        assert await client.chat("anew") == "anew"

@@ -39,7 +39,11 @@ class OpenConversations(Protocol):
     """The conversations in memory; see `Switchboard`."""
 
     def closed(self, person: str, key: str) -> AbstractAsyncContextManager[list[SessionRow]]:
-        """Close a conversation for as long as the block runs."""
+        """Close a conversation for as long as the block runs; it is opened again unless the block calls `forget`."""
+        ...
+
+    def forget(self, person: str, key: str) -> None:
+        """Forget a conversation that is `closed`, because its deletion has begun."""
         ...
 
     def emptied(self, name: Name) -> AbstractAsyncContextManager[None]:
@@ -166,6 +170,7 @@ class Removals:
     async def _delete(self, person: str, key: str, by: str, *, facts: bool) -> DeletedConversation:
         async with self._conversations.closed(person, key) as rows:
             begun = await self._deletions.begin(rows, by, facts=facts)
+            self._conversations.forget(person, key)
             for watcher in tuple(self._watchers):
                 watcher(person, key, None)
             await self._deletions.remove_sessions(begun)
