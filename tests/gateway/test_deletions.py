@@ -10,6 +10,11 @@ from typing import Any
 
 import pytest
 
+from gateway.conversations.deletion.deletions import Deletions
+from gateway.conversations.erasure.erasures import Erasures
+from gateway.conversations.routing import removals
+from gateway.conversations.routing.removals import Removals
+from gateway.support.errors import OwnedElsewhere
 from sessions.events.errors import StorageFailed
 from sessions.files.journals import Journals
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway, replies_wait
@@ -223,3 +228,95 @@ async def test_a_deletion_that_fails_is_finished_by_the_next_start(tmp_path: Pat
         assert [row["session"] for row in (await client.until_type("sessions"))["sessions"]] == ["other"]
         await until(lambda: "deletion_finished" in (tmp_path / "deletions.jsonl").read_text())
         assert places(tmp_path) == set()
+
+
+def fails_once(monkeypatch: pytest.MonkeyPatch, method: str, failure: Exception) -> list[Exception]:
+    """Let the first call of a method of the deletions fail. Returns the failures so far."""
+    works, raised = getattr(Deletions, method), list[Exception]()
+
+    async def fails(self: Deletions, *arguments: Any, **named: Any) -> Any:
+        if not raised:
+            raised.append(failure)
+            raise failure
+        return await works(self, *arguments, **named)
+
+    monkeypatch.setattr(Deletions, method, fails)
+    monkeypatch.setattr(removals, "RETRY_SECONDS", (0.01,), raising=False)
+    return raised
+
+
+async def test_a_conversation_whose_deletion_does_not_begin_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.chat("hi")
+        fails_once(monkeypatch, "begin", StorageFailed("The disk is full."))
+        refused = await delete(client)
+        assert (refused["code"], refused["message"]) == ("storage_failed", "The disk is full.")
+        assert await client.chat("again") == "again"
+        assert len(running.journals()) == 1
+        assert (await delete(client))["type"] == "deleted"
+        assert running.journals() == {}
+        assert await client.chat("anew") == "anew"
+
+
+FAILURES = [
+    OwnedElsewhere("", ""),
+    RuntimeError("can't start new thread"),
+    OSError("no memory"),
+    StorageFailed("It is full."),
+]
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
+async def test_a_deletion_by_a_command_that_does_not_begin_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.chat("hi")
+        raised = fails_once(monkeypatch, "begin", failure)
+        assert "as soon as" in await client.command("/delete yes")
+        assert (await client.until_type("deleted"))["session"] == "main"
+        assert (raised, running.journals()) == ([failure], {})
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
+async def test_an_erasure_by_a_command_that_is_not_recorded_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.chat("hi")
+        raised = fails_once(monkeypatch, "record", failure)
+        assert "as soon as" in await client.command("/forget conversation yes")
+        assert (await client.until_type("deleted"))["session"] == "main"
+        assert (raised, running.journals()) == ([failure], {})
+    kinds = [json.loads(line)["kind"] for line in (tmp_path / "deletions.jsonl").read_text().splitlines()]
+    assert kinds == ["erasure_ordered", "erasure_finished", "session_deleted", "deletion_finished"]
+
+
+async def test_an_erasure_by_a_command_that_fails_after_it_was_recorded_is_left_to_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = list[bool]()
+    when_idle = Removals._when_idle
+
+    async def noted(self: Removals, *arguments: Any, **named: Any) -> bool:
+        ended.append(await when_idle(self, *arguments, **named))
+        return ended[-1]
+
+    async def fails(*_: object) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(Removals, "_when_idle", noted)
+    monkeypatch.setattr(removals, "RETRY_SECONDS", (0.01,))
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.chat("hi")
+        with monkeypatch.context() as patch:
+            patch.setattr(Erasures, "carry_out", fails)
+            await client.command("/forget conversation yes")
+            await until(lambda: ended)
+        assert ended == [False]
+        assert await client.chat("again") == "again"
+    assert (tmp_path / "deletions.jsonl").read_text().count("erasure_ordered") == 1

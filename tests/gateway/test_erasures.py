@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,18 @@ import pytest
 from gateway.conversations.erasure.erasure_plan import Chosen
 from gateway.conversations.erasure.erasures import Erasures
 from gateway.conversations.notes.day_notes import as_section, digest_of
+from gateway.conversations.routing import removals
+from gateway.conversations.routing.chat import Chat
+from gateway.conversations.routing.conversation_runner import ConversationRunner
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.support.errors import Conflict
 from gateway.support.home import Home
 from gateway.support.storage import session_logs
 from gateway.wiring.offline_erasure import open_erasures
+from plugins.api.chat import ChatRequest, StreamPart
 from plugins.api.fact_values import Fact, FactOrigin
 from plugins.facts.fact_events import FactEdited, FactForgotten, FactsDistilled, FactsExtracted, FactsOpened
+from plugins.providers.scripted import Scripted
 from sessions.attachments.store import Attachments
 from sessions.events.codec import FIRST, encode, encode_line
 from sessions.events.events import (
@@ -56,7 +63,7 @@ from sessions.events.events import (
 )
 from sessions.events.messages import Attachment
 from sessions.store.reading import StoredLog
-from tests.gateway.gateways import TOKEN, Frame, Gateway, gateway
+from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
 from tests.servers.postgres_server import postgres_server
 from tests.waiting import DEADLINE, until
 
@@ -567,3 +574,84 @@ async def test_a_conversation_whose_erasure_fails_is_open_again(tmp_path: Path, 
         monkeypatch.setattr(Erasures, "carry_out", fails)
         assert (await ask_to_erase(running, "two"))[0] == 503
         assert switchboards[0]._chats["owner", "two"].is_open
+
+
+class Attempts:
+    """The conversations that kept an erasure from beginning, one for each attempt, and the sessions that were stopped."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.refused_by: list[str] = []
+        self.stopped: list[str] = []
+        require, stop = Switchboard._require_idle, ConversationRunner.stop
+
+        def noted(switchboard: Switchboard, chat: Chat) -> None:
+            try:
+                require(switchboard, chat)
+            except Conflict:
+                self.refused_by.append(chat.key)
+                raise
+
+        async def stopped(runner: ConversationRunner, session: str) -> None:
+            self.stopped.append(session)
+            await stop(runner, session)
+
+        monkeypatch.setattr(Switchboard, "_require_idle", noted)
+        monkeypatch.setattr(ConversationRunner, "stop", stopped)
+
+
+async def forget_while_a_fork_is_busy(running: Gateway, fork: str) -> Client:
+    """Ask for the erasure of a message that a fork has too, in which a turn runs now; return the client that asked."""
+    client, other = await running.connect(), await running.connect()
+    await client.chat("a canary that both have")
+    asked = await client.command("/forget message")
+    (number,) = re.findall(r"`/forget message (\d+) yes`", asked)
+    await client.say("fork", id="f", session="main", key=fork)
+    await client.until_type("forked", id="f")
+    await other.send("a long story", session=fork)
+    await other.until_event("turn_started")
+    assert "erased as soon as" in await client.command(f"/forget message {number} yes")
+    return client
+
+
+@pytest.fixture
+def story_waits(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Hold back the reply to `a long story` until this event is set."""
+    go_on, stream = asyncio.Event(), Scripted.stream
+
+    async def held(self: Scripted, request: ChatRequest) -> AsyncIterator[StreamPart]:
+        if "a long story" in str(request.context.messages[-1]):
+            await go_on.wait()
+        async for part in stream(self, request):
+            yield part
+
+    monkeypatch.setattr(Scripted, "stream", held)
+    return go_on
+
+
+@pytest.mark.parametrize("fork", ["a-fork", "z-fork"])
+async def test_an_erasure_that_reaches_a_busy_conversation_is_carried_out_after_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, story_waits: asyncio.Event, fork: str
+) -> None:
+    monkeypatch.setattr(removals, "RETRY_SECONDS", (0.01,), raising=False)
+    attempts = Attempts(monkeypatch)
+    async with gateway(tmp_path, settings=SETTINGS) as running:
+        await forget_while_a_fork_is_busy(running, fork)
+        await until(lambda: attempts.refused_by)
+        await (await running.connect()).chat("time passes", session="elsewhere")  # nothing changes in `main` any more
+        assert (set(attempts.refused_by), attempts.stopped) == ({fork}, [])
+        story_waits.set()
+        await until(lambda: "both have" not in str(running.journals()))
+
+
+async def test_an_erasure_that_reaches_a_busy_conversation_is_tried_again_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, story_waits: asyncio.Event
+) -> None:
+    monkeypatch.setattr(removals, "RETRY_SECONDS", (3600.0,), raising=False)
+    attempts = Attempts(monkeypatch)
+    async with gateway(tmp_path, settings=SETTINGS) as running:
+        client = await forget_while_a_fork_is_busy(running, "z-fork")
+        await until(lambda: attempts.refused_by)
+        for number in range(3):
+            await client.command(f"/title Title {number}")
+        assert attempts.refused_by == ["z-fork"]
+        story_waits.set()

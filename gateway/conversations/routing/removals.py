@@ -6,7 +6,7 @@ Both are recorded first and are finished even after a crash; the conversations t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -19,8 +19,8 @@ from gateway.conversations.deletion.deletions import DeletedConversation, Deleti
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.forks import Forks
 from gateway.conversations.routing.live_sessions import LiveSessions
-from gateway.support.errors import Conflict
-from sessions.events.errors import SessionsError, UnknownSession
+from gateway.support.errors import Conflict, error_fields
+from sessions.events.errors import JournalDamaged, SessionsError, UnknownSession
 from sessions.store.catalog import Name, SessionRow
 
 if TYPE_CHECKING:
@@ -35,11 +35,33 @@ DeletionWatcher: TypeAlias = Callable[[str, str, DeletedConversation | None], No
 log = structlog.get_logger("exuvia.removals")
 
 
+RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds before a removal that could not begin is tried again: after the first failure, the second, and so on."""
+
+
+def _do_nothing() -> None:
+    """Note nothing."""
+
+
+class Remove(Protocol):
+    """Removes something, and calls `recorded` once the next start would finish it."""
+
+    async def __call__(self, *, recorded: Callable[[], None]) -> object: ...
+
+
 class OpenConversations(Protocol):
     """The conversations in memory; see `Switchboard`."""
 
     def closed(self, person: str, key: str) -> AbstractAsyncContextManager[list[SessionRow]]:
-        """Close a conversation for as long as the block runs."""
+        """Close a conversation for as long as the block runs; it is opened again unless the block calls `forget`."""
+        ...
+
+    def forget(self, person: str, key: str) -> None:
+        """Forget a conversation that is `closed`, because its deletion has begun."""
+        ...
+
+    def require_idle(self, person: str, key: str) -> None:
+        """Raise Conflict if a turn runs in a conversation, or a message waits for one."""
         ...
 
     def emptied(self, name: Name) -> AbstractAsyncContextManager[None]:
@@ -102,39 +124,22 @@ class Removals:
             Conflict: A turn runs in a conversation that it reaches, or a message waits for one.
             StorageFailed: Something cannot be read or written.
         """
-        row = await self._sessions.row(session)
-        if row is None or row.person != person:
-            raise UnknownSession(f"There is no session {session}.")
-        return await asyncio.shield(self._conversations.spawn(self._erase(person, {session: chosen}, by)))
+        return await asyncio.shield(self._conversations.spawn(self._erase_of_session(person, session, chosen, by)))
 
     async def erase_conversation(self, person: str, key: str, *, by: str) -> Erased:
         """Erase all sessions of a person's key with everything that came of them, then delete the key. Errors as for
         `erase`."""
-        rows = await self._sessions.of_key(person, key)
-        if not rows:
-            raise UnknownSession(f"There is no session {key}.")
-        from gateway.conversations.erasure.erasure_plan import Chosen  # noqa: PLC0415 - not at the start
-
-        chosen = {row.session: Chosen(upto=row.head) for row in rows}  # one order: a crash leaves none of them out
-        erased = await asyncio.shield(self._conversations.spawn(self._erase(person, chosen, by)))
+        erased = await asyncio.shield(self._conversations.spawn(self._erase_of_key(person, key, by)))
         deleted = await self.delete(person, key, by=by, facts=True)
         return msgspec.structs.replace(erased, remains=tuple(dict.fromkeys((*erased.remains, *deleted.remains))))
 
     def delete_when_idle(self, chat: Chat, *, facts: bool) -> None:
         """Delete a chat in the background, once nothing runs or waits in it."""
-        delete = partial(self._delete, chat.person, chat.key, chat.person, facts=facts)
-        self._conversations.spawn(self._when_idle(chat, delete, failed="conversation_not_deleted"))
+        self._conversations.spawn(self._delete_when_idle(chat, facts=facts))
 
     def erase_when_idle(self, chat: Chat, session: str, message: int | None) -> None:
         """Erase the message with this seq of a session, or the whole conversation, once nothing runs or waits in it."""
-        from gateway.conversations.erasure.erasure_plan import Chosen  # noqa: PLC0415 - not at the start
-
-        def erase() -> Awaitable[object]:
-            if message is None:
-                return self.erase_conversation(chat.person, chat.key, by=chat.person)
-            return self.erase(chat.person, session, Chosen(messages=frozenset({message})), by=chat.person)
-
-        self._conversations.spawn(self._when_idle(chat, erase, failed="not_erased"))
+        self._conversations.spawn(self._erase_when_idle(chat, session, message))
 
     async def resume_erasures(self) -> None:
         """Finish the erasures that the last stop interrupted."""
@@ -147,25 +152,60 @@ class Removals:
         """Finish the deletions that the last stop interrupted."""
         await self._deletions.resume()
 
-    async def _when_idle(self, chat: Chat, remove: Callable[[], Awaitable[object]], *, failed: str) -> None:
-        changed = asyncio.Event()
+    async def _delete_when_idle(self, chat: Chat, *, facts: bool) -> None:
+        delete = partial(self._delete, chat.person, chat.key, chat.person, facts=facts)
+        await self._when_idle(chat, delete, failed="conversation_not_deleted")
+
+    async def _erase_when_idle(self, chat: Chat, session: str, message: int | None) -> None:
+        from gateway.conversations.erasure.erasure_plan import Chosen  # noqa: PLC0415 - not at the start
+
+        if message is None:
+            erase = partial(self._erase_of_key, chat.person, chat.key, chat.person)
+            if await self._when_idle(chat, erase, failed="not_erased"):
+                await self._delete_when_idle(chat, facts=True)
+        else:
+            chosen = Chosen(messages=frozenset({message}))
+            erase = partial(self._erase_of_session, chat.person, session, chosen, chat.person)
+            await self._when_idle(chat, erase, failed="not_erased")
+
+    async def _when_idle(self, chat: Chat, remove: Remove, *, failed: str) -> bool:
+        """Remove something once nothing runs or waits in a chat; return False if that fails.
+
+        What fails before it is recorded is tried again after a pause, as long as this gateway has the conversation; what
+        is recorded is finished by the next start.
+        """
+        changed, recorded, failures = asyncio.Event(), asyncio.Event(), 0
         chat.watch(changed.set)
         try:
             while True:
                 changed.clear()
-                if chat.idle or not chat.is_open:
-                    with suppress(Conflict):  # a message came meanwhile
-                        await remove()
-                        return
-                await changed.wait()
-        except SessionsError as error:
-            log.error(failed, key=chat.key, reason=str(error))
+                if not chat.idle and chat.is_open:
+                    await changed.wait()
+                    continue
+                try:
+                    await remove(recorded=recorded.set)
+                except Conflict:  # a message came meanwhile, or another conversation that it reaches is in use
+                    pass
+                except Exception as error:
+                    lasts = isinstance(error, JournalDamaged | UnknownSession)
+                    log.error(failed, key=chat.key, **error_fields(error))
+                    if recorded.is_set() or lasts or chat.dropped:
+                        return False
+                else:
+                    return True
+                # Not until the chat changes: it does when it is opened again after the attempt.
+                await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+                failures += 1
         finally:
             chat.unwatch(changed.set)
 
-    async def _delete(self, person: str, key: str, by: str, *, facts: bool) -> DeletedConversation:
+    async def _delete(
+        self, person: str, key: str, by: str, *, facts: bool, recorded: Callable[[], None] = _do_nothing
+    ) -> DeletedConversation:
         async with self._conversations.closed(person, key) as rows:
             begun = await self._deletions.begin(rows, by, facts=facts)
+            recorded()
+            self._conversations.forget(person, key)
             for watcher in tuple(self._watchers):
                 watcher(person, key, None)
             await self._deletions.remove_sessions(begun)
@@ -178,21 +218,41 @@ class Removals:
         try:
             async with self._deletions.carrying_out(order):
                 if await self._deletions.is_unfinished(order):
-                    await self._carry_out(order, recorded=True)
+                    await self._carry_out(order)
         except Exception as error:  # the next start tries again
             self._deletions.not_finished(order, error)
 
-    async def _erase(self, person: str, chosen: Mapping[str, Chosen], by: str) -> Erased:
+    async def _erase_of_session(
+        self, person: str, session: str, chosen: Chosen, by: str, *, recorded: Callable[[], None] = _do_nothing
+    ) -> Erased:
+        row = await self._sessions.row(session)
+        if row is None or row.person != person:
+            raise UnknownSession(f"There is no session {session}.")
+        return await self._erase(person, {session: chosen}, by, recorded)
+
+    async def _erase_of_key(self, person: str, key: str, by: str, *, recorded: Callable[[], None] = _do_nothing) -> Erased:
+        from gateway.conversations.erasure.erasure_plan import Chosen  # noqa: PLC0415 - not at the start
+
+        rows = await self._sessions.of_key(person, key)
+        if not rows:
+            raise UnknownSession(f"There is no session {key}.")
+        chosen = {row.session: Chosen(upto=row.head) for row in rows}  # one order: a crash leaves none of them out
+        return await self._erase(person, chosen, by, recorded)
+
+    async def _erase(self, person: str, chosen: Mapping[str, Chosen], by: str, recorded: Callable[[], None]) -> Erased:
         order = await self._erasures().order(person, chosen, by)
         async with self._deletions.carrying_out(order):
-            return await self._carry_out(order, recorded=False)
+            return await self._carry_out(order, recorded)
 
-    async def _carry_out(self, order: ErasureOrdered, *, recorded: bool) -> Erased:
-        """Carry out an order while the conversations that it reaches are held; record it first."""
+    async def _carry_out(self, order: ErasureOrdered, recorded: Callable[[], None] | None = None) -> Erased:
+        """Carry out an order while the conversations that it reaches are held; without `recorded`, it was recorded before,
+        otherwise record it first and call that."""
         names, plan = set[Name](), await self._erasures().plan(order)
         while not names.issuperset(reaches := await self._names_of(order, plan)):
             names |= reaches
             plan = await self._erasures().plan(order, plan)
+        for name in sorted(names):  # before any of them is closed
+            self._conversations.require_idle(*name)
         async with AsyncExitStack() as stack:
             for name in sorted(names):
                 await stack.enter_async_context(self._conversations.emptied(name))
@@ -200,8 +260,9 @@ class Removals:
                 plan = await self._erasures().plan(order, plan)
                 if not names.issuperset(await self._names_of(order, plan)):
                     raise Conflict("A conversation has grown meanwhile; try again.")
-                if not recorded:
+                if recorded is not None:
                     await self._deletions.record(order)
+                    recorded()
                 try:
                     erased = await self._erasures().carry_out(plan)
                 except Exception as error:

@@ -351,26 +351,28 @@ class Switchboard:
         Another gateway that has it hands it over. Raises Conflict if a turn runs in it, or a message waits for one,
         OwnedElsewhere if another gateway keeps it.
         """
-        chat: Chat | None = None
+        stopped: Chat | None = None
         try:
             async with self._lock(name), self._claimed(name, obtain=True):
                 if (chat := self._chats.get(name)) is not None:
                     self._require_idle(chat)
-                    chat.hold()
+                    stopped = chat
                 try:
-                    for conversation in chat.conversations if chat is not None else ():
-                        await self._runner.stop(conversation.session)
+                    if stopped is not None:
+                        await self._stop(stopped)
                     yield
                 finally:
-                    if chat is not None:
-                        chat.release()
+                    if stopped is not None:
+                        stopped.release()
         finally:
-            if chat is not None:
-                await self._restore(name)
+            if stopped is not None:
+                await self._open_again(stopped)
 
     @asynccontextmanager
     async def closed(self, person: str, key: str) -> AsyncIterator[list[SessionRow]]:
         """Close a person's conversation for as long as the block runs, and yield all its sessions; new messages wait.
+
+        Unless the block calls `forget`, the conversation is opened again at the end, and its clients stay subscribed.
 
         Raises:
             UnknownSession: There is no such conversation.
@@ -380,14 +382,30 @@ class Switchboard:
         name = person, key
         if await self.chat(person, key, create=False) is None:
             raise UnknownSession(f"There is no session {key}.")
-        async with self._lock(name):
-            if (chat := self._chats.get(name)) is not None:
-                await self._close(chat)
-            claim = await self._claim(name)
-            try:
-                yield await self.sessions.of_key(person, key)
-            finally:
-                await self._claims.release(claim, settled=True)
+        stopped: Chat | None = None
+        try:
+            async with self._lock(name), self._claimed(name):
+                if (chat := self._chats.get(name)) is not None:
+                    self._require_idle(chat)
+                    stopped = chat
+                try:
+                    if stopped is not None:
+                        await self._stop(stopped)
+                        stopped.damaged = None  # else it would still take a `/new`
+                    yield await self.sessions.of_key(person, key)
+                finally:
+                    if stopped is not None:
+                        stopped.release()
+                        if self._chats.get(name) is not stopped:
+                            await self._claims.release(stopped.claim, settled=True)
+        finally:
+            if stopped is not None:
+                await self._open_again(stopped)
+
+    def forget(self, person: str, key: str) -> None:
+        """Forget a conversation that is `closed`, because its deletion has begun."""
+        self._chats.pop((person, key), None)
+        self._unfinished.discard((person, key))
 
     def require_idle(self, person: str, key: str) -> None:
         """Raise Conflict if a turn runs in a conversation, or a message waits for one."""
@@ -401,13 +419,25 @@ class Switchboard:
     async def _close(self, chat: Chat) -> None:
         """Stop the conversations of a chat that does nothing, whose lock is held, and forget the chat."""
         self._require_idle(chat)
-        chat.hold()
-        del self._chats[chat.name]
-        self._unfinished.discard(chat.name)
-        for conversation in chat.conversations:
-            await self._runner.stop(conversation.session)
+        self.forget(*chat.name)
+        await self._stop(chat)
         chat.release()
         await self._claims.release(chat.claim, settled=True)
+
+    async def _stop(self, chat: Chat) -> None:
+        """Stop the conversations of a chat, whose lock is held; new messages wait for its `release`."""
+        chat.hold()
+        for conversation in chat.conversations:
+            await self._runner.stop(conversation.session)
+
+    async def _open_again(self, chat: Chat) -> None:
+        """Open a chat whose conversations were stopped, now or after a pause, unless it has left memory."""
+        if self._stopping or self._chats.get(chat.name) is not chat:
+            return
+        try:
+            await self._restore(chat.name)
+        except Exception:  # what was accepted waits for the next attempt, which reports what fails
+            self.spawn(self._reopen(chat))
 
     @asynccontextmanager
     async def _claimed(self, name: Name, *, obtain: bool = False) -> AsyncIterator[None]:
