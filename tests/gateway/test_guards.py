@@ -18,6 +18,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from benchmarks.stage import Instrument, MemoryLog, Model, Stage, says
 from gateway.auth.access import Access
 from gateway.auth.signed_tokens import LINK_SECONDS, SignedOut, TokenSigner
+from gateway.conversations.deletion.deletions import Deletions
 from gateway.conversations.routing import chat as chats
 from gateway.conversations.routing import forks
 from gateway.conversations.routing.conversation_runner import CatalogWriter
@@ -529,6 +530,31 @@ async def test_a_deletion_that_fails_is_answered_or_ends_the_connection(
             assert (await client.until_type("error", id="d"))["code"] == "busy"
         else:
             assert await client.closed() == WSCloseCode.INTERNAL_ERROR
+
+
+async def test_a_conversation_that_is_deleted_while_it_is_looked_up_does_not_begin_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
+) -> None:
+    remove, removing, go_on = Deletions.remove_sessions, asyncio.Event(), asyncio.Event()
+
+    async def wait(self: Deletions, begun: Any) -> None:
+        removing.set()
+        await go_on.wait()
+        await remove(self, begun)
+
+    monkeypatch.setattr(Deletions, "remove_sessions", wait)
+    async with gateway(tmp_path) as g:
+        client, other = await g.connect(), await g.connect()
+        await client.chat("hello")
+        await until(lambda: all(chat.idle for chat in switchboards[0]._chats.values()))
+        await client.say("delete", id="d", session="main")
+        async with deadline():
+            await removing.wait()
+        looking = asyncio.create_task(switchboards[0].chat("owner", "main", create=False))
+        await other.round_trips()
+        go_on.set()
+        await client.until_type("deleted", id="d")
+        assert (await looking, g.journals(), switchboards[0]._chats) == (None, {}, {})
 
 
 async def test_a_closed_conversation_leaves_no_lock_behind(tmp_path: Path, switchboards: list[Switchboard]) -> None:

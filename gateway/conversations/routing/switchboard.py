@@ -245,7 +245,7 @@ class Switchboard:
             # Shielded: if this caller is cancelled, others may still be waiting for the same chat.
             address = RouteAddress(channel=channel, person=person, chat=chat_id, sender=sender)
             choice = AgentChoice(agent=agent_of(self._settings.current, address))
-            await asyncio.shield(self.spawn(self._restore(name, choice)))
+            await asyncio.shield(self.spawn(self._restore(name, choice if create else None)))
         chat.last_activity = self._clock.monotonic()
         return chat
 
@@ -464,15 +464,23 @@ class Switchboard:
             raise OwnedElsewhere(granted.gateway, granted.url)
         return granted
 
-    async def _restore(self, name: Name, choice: AgentChoice | None = None) -> Chat:
-        """Open the parts of a chat that are not in memory: its current session, and earlier ones with unfinished work."""
+    async def _restore(self, name: Name, choice: AgentChoice | None = None) -> None:
+        """Open the parts of a chat that are not in memory: its current session, and earlier ones with unfinished work.
+
+        If there is no session, one begins with `choice`; without it nothing is opened: the conversation was deleted.
+        """
         async with self._lock(name):
             chat = self._chats.get(name)
             if chat is None:
                 chat = self._chats[name] = await self._new_chat(name)
             row = await self._catalog.current(*name)
+            if row is None and choice is None:
+                del self._chats[name]
+                await self._claims.release(chat.claim, settled=True)
+                return
             if row is None:
-                chat.current = await self._runner.begin(chat, None, choice or self._routed(name))
+                assert choice is not None
+                chat.current = await self._runner.begin(chat, None, choice)
             elif row.closed and not chat.is_open:
                 # The journal of its successor was lost, and the operator has accepted the loss.
                 succeeds = Succession(session=row.session, seq=row.head)
@@ -482,7 +490,6 @@ class Switchboard:
                     await self._open_current(chat, row)
                 await self._finish_older(chat, row)
             chat.notify()
-            return chat
 
     def _routed(self, name: Name) -> AgentChoice:
         address = RouteAddress(channel=WEBSOCKET, person=name[0])
