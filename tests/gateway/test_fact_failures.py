@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.facts import fact_requests
+from gateway.conversations.facts import fact_extraction, fact_requests
 from plugins.testing.servers.faulty_server import Fault, Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
+from sessions.catalog.sqlite_catalog import SqliteCatalog
+from sessions.events.errors import StorageFailed
 from sessions.events.tokens import estimate
 from tests.gateway.gateways import Gateway, gateway
 from tests.gateway.test_fact_finding import BY_WORDS, of_kind
@@ -105,6 +107,23 @@ async def test_tries_are_counted_across_restarts(tmp_path: Path) -> None:
         async with gateway(tmp_path, settings=settings(server)) as on:
             await until(lambda: extracted(on) == [(1, True)])
         assert server.asked(POISON) == 3
+
+
+async def test_facts_are_extracted_although_the_catalog_does_not_answer_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fact_extraction, "CATALOG_PAUSE", 0.05)
+    changed_since, failures = SqliteCatalog.changed_since, [StorageFailed("The database does not answer.")]
+
+    async def fail_once(self: SqliteCatalog, since: str) -> Any:
+        if failures:
+            raise failures.pop()
+        return await changed_since(self, since)
+
+    monkeypatch.setattr(SqliteCatalog, "changed_since", fail_once)
+    async with FactServer(lambda _: None).serving() as server, gateway(tmp_path, settings=settings(server)) as on:
+        await (await on.connect()).chat(HARMLESS)
+        await until(lambda: extracted(on) == [(1, False)])
 
 
 async def test_a_failed_turn_pauses_only_its_own_session(tmp_path: Path) -> None:

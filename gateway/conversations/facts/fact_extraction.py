@@ -56,6 +56,9 @@ LONGEST_WAIT = 300.0
 CATALOG_DELAY = 0.25
 """Seconds until the next try if the catalog did not have the ended turn yet."""
 
+CATALOG_PAUSE = 10.0
+"""Seconds before a catalog that did not answer at the start is asked again."""
+
 DISTILLATION_CHECK = 3600.0
 """Seconds between two checks for due distillations if no session changes."""
 
@@ -145,9 +148,7 @@ class FactExtraction:
 
     async def run(self) -> None:
         """Process due sessions and distillations until cancelled."""
-        for row in await self._rows.changed_since(stamp(self._clock.now() - STARTUP_AGE)):
-            if row.agent == self._agent:
-                self.on_event(row.session)
+        await self._note_recent()
         check = self._clock.monotonic() + self._keys.quiet_seconds
         while True:
             await self._wait(check)
@@ -159,6 +160,21 @@ class FactExtraction:
                     self._ends.pop(session, None)
             await self._distillation.distill_due()
             check = now + DISTILLATION_CHECK
+
+    async def _note_recent(self) -> None:
+        """Note the sessions that have changed lately: a stop may have left turns of them. Tries until the catalog answers."""
+        since = stamp(self._clock.now() - STARTUP_AGE)
+        while True:
+            try:
+                rows = await self._rows.changed_since(since)
+            except Exception as error:
+                log.warning("facts_not_extracted", reason=sentence_of(error))
+                await asyncio.sleep(CATALOG_PAUSE)
+            else:
+                break
+        for row in rows:
+            if row.agent == self._agent:
+                self.on_event(row.session)
 
     async def distill(self, owner: str, used: str | None, session: str) -> tuple[int, int]:
         """Distill a person's daily facts that have not expired, see `FactDistillation`."""
