@@ -162,7 +162,7 @@ class FactExtraction:
             check = now + DISTILLATION_CHECK
 
     async def _note_recent(self) -> None:
-        """Note the sessions that have changed lately: a stop may have left turns of them. Tries until the catalog answers."""
+        """Note the sessions that have changed lately, of which a stop may have left turns. Tries until it succeeds."""
         since = stamp(self._clock.now() - STARTUP_AGE)
         while True:
             try:
