@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -14,13 +16,15 @@ import pytest
 
 from plugins.api.channel import DeliveryUnknown, MessageRejected, OutboundMessage, TryLater, Undeliverable
 from plugins.api.tool import OutputFile
-from plugins.channels.email import port_security
+from plugins.channels.email import port_security, sent_mails
 from plugins.channels.email.email_channel import EmailChannel
 from plugins.channels.email.imap_client import ImapConnection
+from plugins.channels.email.sent_mails import SentMails
 from plugins.support.errors import PluginError
 from plugins.support.secrets import Secret
 from plugins.testing.channel_checks import ChannelConformance, Opened, RecordingInbox
 from plugins.testing.contexts import make_context
+from sessions.files import fsync
 from tests.channels.link import Link
 from tests.channels.mail_stage import PEOPLE, MailService, NamedChannel, mail, parsed, reply_to, settings_for, text_of
 from tests.channels.test_mail_reading import REPORT
@@ -343,6 +347,72 @@ async def test_a_sent_mail_is_saved_in_the_folder_of_sent_mails(servers: MailSer
         (saved,) = servers.box(folder="Sent")
         assert parsed(saved)["Message-ID"] == receipt
         await until(lambda: not list((tmp_path / "plugin" / "sent").iterdir()))
+
+
+@pytest.mark.parametrize("content", [b"", bytes(4096), b"Subject: Tea\r\nMessage-ID: <cut@exu"])
+async def test_a_damaged_file_of_a_sent_mail_holds_nothing(servers: MailServers, tmp_path: Path, content: bytes) -> None:
+    folder = tmp_path / "plugin" / "sent"
+    folder.mkdir(parents=True)
+    (folder / "0.eml").write_bytes(content)
+    (folder / "1.eml").write_bytes(mail("An earlier reply.", sender=OURS).as_bytes())
+    async with opened(servers, tmp_path) as on:
+        await until(lambda: on.running.done() or len(servers.box(folder="Sent")) == 1)
+        await on.channel.deliver(OutboundMessage(id="s/1", chat=ANA, text="Yes."))
+        await until(lambda: on.running.done() or len(servers.box(folder="Sent")) == 2)
+        servers.post(mail("Is it still running?"))
+        assert (await on.arrival()).text == "Is it still running?"
+        await until(lambda: [file.name for file in folder.iterdir()] == ["0.damaged"])
+        assert (folder / "0.damaged").read_bytes() == content
+        assert isinstance(on.channel, EmailChannel)
+        assert await on.channel._sent.has("0", "<zero@exuvia.test>")  # its name says that it was accepted
+
+
+async def test_a_file_of_a_sent_mail_that_cannot_be_read_holds_nothing_and_is_read_again(
+    servers: MailServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sent_mails, "RETRY_SECONDS", 0.01)
+    folder = tmp_path / "plugin" / "sent"
+    (folder / "0.eml").mkdir(parents=True)
+    (folder / "1.eml").write_bytes(mail("An earlier reply.", sender=OURS).as_bytes())
+    async with opened(servers, tmp_path):
+        await until(lambda: len(servers.box(folder="Sent")) == 1)
+        (folder / "0.eml").rmdir()
+        (folder / "part").write_bytes(mail("The first reply.", sender=OURS).as_bytes())
+        (folder / "part").rename(folder / "0.eml")
+        await until(lambda: len(servers.box(folder="Sent")) == 2)
+
+
+async def test_a_mail_is_durable_before_it_is_sent_and_so_is_its_acceptance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, synced, is_broken = tmp_path / "sent", list[tuple[str, ...]](), False
+    sync_content, sync = fsync.sync_content, os.fsync
+
+    def sync_and_note_size(descriptor: int) -> None:
+        sync_content(descriptor)
+        synced.append((f"{os.fstat(descriptor).st_size} bytes",))
+
+    def sync_and_note_names(descriptor: int) -> None:
+        if is_broken:
+            raise OSError(errno.EIO, "Input/output error")
+        sync(descriptor)
+        if os.path.samestat(os.fstat(descriptor), folder.stat()):
+            synced.append(tuple(os.listdir(descriptor)))
+
+    async def nowhere() -> ImapConnection:
+        raise OSError("There is no server.")
+
+    monkeypatch.setattr(fsync, "sync_content", sync_and_note_size)
+    monkeypatch.setattr(os, "fsync", sync_and_note_names)
+    sent = SentMails(folder, nowhere, "Sent", save=True)
+    for _ in range(2):  # also at another attempt
+        synced.clear()
+        await sent.prepare("key", b"a mail")
+        assert synced == [("6 bytes",), ("key.new",)]
+    await sent.accepted("key")
+    assert synced[2:] == [("key.eml",)]
+    is_broken = True
+    await sent.accepted("key")  # the mail was sent all the same
 
 
 async def test_a_mail_that_may_have_been_sent_is_looked_up_before_it_is_sent_again(

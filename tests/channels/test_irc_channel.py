@@ -68,9 +68,9 @@ class Running:
 
 
 @asynccontextmanager
-async def running(folder: Path, keys: IrcSettings) -> AsyncIterator[Running]:
+async def running(folder: Path, keys: IrcSettings, inbox: RecordingInbox | None = None) -> AsyncIterator[Running]:
     async with make_context(folder, keys) as context, IrcChannel(context) as channel:
-        inbox = RecordingInbox()
+        inbox = inbox or RecordingInbox()
         task = asyncio.create_task(channel.run(inbox))
         try:
             yield Running(channel, inbox)
@@ -510,6 +510,50 @@ async def test_what_was_said_meanwhile_is_fetched_from_the_history(tmp_path: Pat
     assert len({each.id for each in arrived} | set(first)) == 253
     assert min(each.at for each in arrived) > 1_700_000_000
     assert not irc.inbox.arrived.qsize()
+
+
+class _StrictInbox(RecordingInbox):
+    """An inbox that rejects everybody but Ana, who is told why if she says "too much"."""
+
+    async def receive(self, arrival: InboundMessage) -> bool:
+        if arrival.sender != "ana":
+            self.rejected.append(arrival)
+            raise MessageRejected("The sender is unknown.")
+        if arrival.text == "too much":
+            raise MessageRejected("The limit is 20 messages a minute.", tell=True)
+        return await super().receive(arrival)
+
+
+async def test_messages_of_unknown_people_leave_nothing_in_the_history(tmp_path: Path) -> None:
+    inbox = _StrictInbox()
+    async with IrcServer().serving() as fake, running(tmp_path, settings(fake.port, "#kitchen"), inbox) as irc:
+        await fake.joined("#kitchen")
+        for number in range(irc_channel.REMEMBERED + 100):
+            fake.say(f"stranger{number}", "exuvia", "hello")
+        fake.say("eve", "#kitchen", "exuvia: hello")
+        fake.say("ana", "exuvia", "hello")
+        await irc.arrival()
+        fake.say("ana", "exuvia", "too much")  # is not passed on again after a reconnection
+        latest = fake.history["ana"][-1][0].partition("time=")[2]
+        await until(lambda: irc.channel._history.get("ana") == latest)
+        assert set(irc.channel._history) == {"#kitchen", "ana"}
+        assert len(inbox.rejected) == irc_channel.REMEMBERED + 101
+
+
+async def test_the_history_has_the_latest_chats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(irc_channel, "REMEMBERED", 3)
+    async with IrcServer().serving() as fake:
+        async with running(tmp_path, settings(fake.port, "#kitchen")) as irc:
+            await fake.joined("#kitchen")
+            for nick in ("ana", "ben", "zoe", "ana", "eve"):
+                fake.say(nick, "exuvia", "hello")
+            await until(lambda: "eve" in irc.channel._history)
+            assert list(irc.channel._history) == ["zoe", "ana", "eve"]
+            file = tmp_path / "plugin" / "history.json"
+            await until(lambda: "eve" in file.read_text())
+        monkeypatch.setattr(irc_channel, "REMEMBERED", 2)
+        async with running(tmp_path, settings(fake.port, "#kitchen")) as irc:
+            assert list(irc.channel._history) == ["ana", "eve"]
 
 
 async def test_typing_and_what_is_answered_are_shown(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A homeserver with one account and no rooms on the event loop of the test, so that virtual time passes for it too.
+"""A homeserver with one account on the event loop of the test, so that virtual time passes for it too.
 
 What needs a real server runs against Synapse (`synapse_server`).
 """
@@ -20,11 +20,13 @@ class MatrixServer:
     Attributes:
         url: Where it listens, on loopback.
         requests: The methods and paths of the requests.
+        events: The events of the room `!room:test` that the next response to a sync request has.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.requests: list[str] = []
+        self.events: list[dict[str, Any]] = []
         self._keys: dict[str, Any] = {}
         self._signing: dict[str, Any] = {}
 
@@ -48,12 +50,16 @@ class MatrixServer:
         body = await request.json() if request.can_read_body else {}
         match request.method, path:
             case "GET", "v3/sync":
-                await asyncio.sleep(int(request.query["timeout"]) / 1000)
+                if not self.events:
+                    await asyncio.sleep(int(request.query["timeout"]) / 1000)
                 answer: dict[str, Any] = {
                     "next_batch": f"s{len(self.requests)}",
                     "device_one_time_keys_count": {"signed_curve25519": 50},
                     "device_unused_fallback_key_types": ["signed_curve25519"],
                 }
+                if self.events:
+                    answer["rooms"] = {"join": {"!room:test": {"timeline": {"events": self.events}}}}
+                    self.events = []
             case "GET", "versions":
                 answer = {"versions": ["v1.11"]}
             case "POST", "v3/login":
@@ -71,3 +77,8 @@ class MatrixServer:
             case _:
                 answer = {}
         return web.json_response(answer)
+
+
+def event(name: str, kind: str = "m.room.message", **content: Any) -> dict[str, Any]:
+    """Return an event of `@ana:test`, for `MatrixServer.events`."""
+    return {"type": kind, "sender": "@ana:test", "event_id": f"${name}", "content": content}

@@ -396,7 +396,7 @@ class EmailChannel:
             raise Undeliverable(f"{message.chat!r} is no address that mail can be sent to.") from error
         await self._sent.prepare(key, content)
         await self._submission.send(self._settings.address, message.chat, await asyncio.to_thread(dot_stuffed, content))
-        self._sent.accepted(key)
+        await self._sent.accepted(key)
         return message_id
 
     async def _was_sent(self, key: str, message_id: str) -> bool:

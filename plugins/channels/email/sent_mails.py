@@ -1,7 +1,8 @@
 """Mails that the SMTP server has accepted, until they are saved in the folder of sent mails.
 
 A mail is written to a file before it is sent, and the file is renamed as soon as the server has accepted it. So a crash
-later neither repeats a mail nor loses its copy; only one between the acceptance and the renaming does.
+later neither repeats a mail nor loses its copy; only one between the acceptance and the renaming does. A file that is no
+mail is renamed to `KEY.damaged`; it still says that the mail was accepted.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ import structlog
 
 from plugins.channels.email.imap_client import ImapConnection, ImapError, quoted
 from plugins.support.errors import PluginError
+from sessions.files.fsync import sync_folder, write_new
 
 RETRY_SECONDS = 300.0
 """Seconds until the folder is tried again after an error."""
+
+DAMAGED = ".damaged"
+"""The end of the names of files that are no mails."""
 
 log = structlog.get_logger("exuvia.channels")
 
@@ -50,20 +55,30 @@ class SentMails:
             file.unlink()
 
     async def prepare(self, key: str, content: bytes) -> None:
-        """Write the file of a mail that is about to be sent."""
+        """Write the file of a mail that is about to be sent, durably."""
         if self._save:
             await asyncio.to_thread(self._write, key, content)
 
     def _write(self, key: str, content: bytes) -> None:
-        self._files.mkdir(parents=True, exist_ok=True)
-        (self._files / f"{key}.new").write_bytes(content)
+        file = self._files / f"{key}.new"
+        file.unlink(missing_ok=True)  # of an earlier attempt
+        write_new(file, [content])
 
-    def accepted(self, key: str) -> None:
-        """Note that a mail was accepted, at once: a thread would leave time for a crash."""
-        if self._save:
+    async def accepted(self, key: str) -> None:
+        """Note that a mail was accepted, and return once that is durable.
+
+        The file is renamed before anything is awaited: a thread would leave time for a crash. An error is only logged, since
+        the mail was sent and must not be repeated.
+        """
+        if not self._save:
+            return
+        try:
             with suppress(FileNotFoundError):
                 os.replace(self._files / f"{key}.new", self._files / f"{key}.eml")
             self._added.set()
+            await asyncio.to_thread(sync_folder, self._files)
+        except (OSError, RuntimeError) as error:
+            log.warning("sent_mail_not_noted", reason=str(error))
 
     async def has(self, key: str, message_id: str) -> bool:
         """Return True if a mail was accepted before, as far as can be found out.
@@ -71,7 +86,7 @@ class SentMails:
         Raises:
             OSError, ImapError: The server cannot be asked.
         """
-        if await asyncio.to_thread((self._files / f"{key}.eml").exists):
+        if any([await asyncio.to_thread((self._files / f"{key}{end}").exists) for end in (".eml", DAMAGED)]):
             return True
         async with await self._connect() as connection:
             name = self._name or await connection.sent_folder()
@@ -97,18 +112,33 @@ class SentMails:
         files = await asyncio.to_thread(lambda: sorted(self._files.glob("*.eml")))
         if not files:
             return
+        unread: OSError | None = None
         async with await self._connect() as connection:
             name = self._name or await connection.sent_folder()
             for file in files:
-                content = await asyncio.to_thread(file.read_bytes)
+                try:
+                    content = await asyncio.to_thread(file.read_bytes)
+                    message_id = _message_id(content)
+                except OSError as error:  # may pass: it is read again with the next attempt
+                    unread = error
+                    continue
+                except ValueError as error:
+                    await asyncio.to_thread(file.rename, file.with_suffix(DAMAGED))
+                    log.error("sent_mail_damaged", file=str(file), reason=str(error), moved_to=file.stem + DAMAGED)
+                    continue
                 if not name:
                     log.warning("sent_mail_not_saved", reason="the server declares no folder for sent mails; set sent")
-                elif not await self._is_there(connection, name, _message_id(content)):
+                elif not await self._is_there(connection, name, message_id):
                     await connection.append(name, content)
                 await asyncio.to_thread(file.unlink)
+        if unread is not None:
+            raise unread
 
 
 def _message_id(content: bytes) -> str:
-    header = content.partition(b"\r\n\r\n")[0]
-    (line,) = [line for line in header.split(b"\r\n") if line.lower().startswith(b"message-id:")][:1]
-    return line.partition(b":")[2].strip().decode("ascii")
+    """Return the Message-ID of a mail. Raises ValueError if it has no complete header with one."""
+    header, end, _ = content.partition(b"\r\n\r\n")
+    for line in header.split(b"\r\n"):
+        if end and line.lower().startswith(b"message-id:"):
+            return line.partition(b":")[2].strip().decode("ascii")
+    raise ValueError("it has no Message-ID")

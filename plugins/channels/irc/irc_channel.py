@@ -15,6 +15,7 @@ import ssl
 from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 from types import TracebackType
 from typing import ClassVar, Self
 
@@ -62,7 +63,8 @@ ABSENT_SECONDS = 60.0
 """Seconds before a message to somebody who is not there is tried again."""
 
 REMEMBERED = 500
-"""Messages whose senders are remembered, to address replies in channels; and posts of which some lines were accepted."""
+"""Messages whose senders are remembered, to address replies in channels; posts of which some lines were accepted; and chats
+whose last message is remembered."""
 
 HISTORY = 100
 """Messages that the server is asked for at once."""
@@ -104,14 +106,15 @@ class IrcChannel:
         self._run = secrets.token_hex(6)
         self._file = StateFile(context.folder / "history.json")
         self._history: dict[str, str] = {}
-        """The time of the last stored message of each chat, for a server with a history."""
+        """The time of the last stored message of each chat, the latest last, for a server with a history."""
         self._batches: dict[str, list[str]] = {}
 
     async def __aenter__(self) -> Self:
         self._settings.check()
         if self._settings.tls:
             self._trust = await asyncio.to_thread(_trusted, self._settings.certificates)
-        self._history = await self._file.load()
+        kept = await self._file.load()
+        self._history = dict(sorted(kept.items(), key=itemgetter(1))[-REMEMBERED:])
         self._connection = await self._connect()
         return self
 
@@ -263,9 +266,11 @@ class IrcChannel:
         """Pass received messages to the gateway, in order."""
         while True:
             message, at = await self._received.get()
+            is_noted = message.group or message.chat in self._history  # not the chats of people who are never accepted
             while True:
                 try:
                     await inbox.receive(message)
+                    is_noted = True
                 except MessageRejected as error:
                     if error.later:
                         await asyncio.sleep(LATER_SECONDS)
@@ -274,8 +279,11 @@ class IrcChannel:
                         for text in irc_lines(str(error))[:MOST_LINES]:
                             self._connection.say(f"NOTICE {self._senders.get(message.id, message.chat)} :{text[:300]}")
                 break
-            if at > self._history.get(message.chat, ""):
+            if is_noted and at > self._history.get(message.chat, ""):
+                self._history.pop(message.chat, None)
                 self._history[message.chat] = at
+                if len(self._history) > REMEMBERED:
+                    del self._history[next(iter(self._history))]
                 await self._file.save(self._history)
 
     # --- the server's history -----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ whose messages have to wait does not hold the others: requests go on, and after 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -57,7 +58,7 @@ class Receiver:
         process: Called with each response before its rooms are read and before the next request, for what concerns no single
             room. Returns events that were kept from earlier and can be handled now, by their rooms.
         handle: Called with the room and the event, for one event of a room at a time. If it raises `MessageRejected` with
-            `later`, or an error of the connection, it is called again after a pause.
+            `later`, an error of the connection, or one of this machine that may pass, it is called again after a pause.
         report: Called with a sentence when the server cannot be reached, and with "" when it can.
         renew: Called when the access token has ended.
     """
@@ -185,8 +186,8 @@ class Receiver:
         del self._rooms[room]
 
     async def _patiently(self, room: str, step: Callable[[], Awaitable[T]]) -> T | None:
-        """Return the result of a step, which is repeated while the gateway or the server asks for patience. None, and a line
-        in the log, if it fails for good."""
+        """Return the result of a step, which is repeated while the gateway or the server asks for patience, or this machine
+        lacks memory, threads or disk space. None, and a line in the log, if it fails for good."""
         failures = 0
         while True:
             try:
@@ -201,9 +202,13 @@ class Receiver:
                     log.warning("matrix_event_not_read", room=room, reason=str(error))
                     return None
                 pause = error.after if isinstance(error, MatrixError) else None
-            except Exception as error:  # of a content that nobody thought of: the events after it count, too
-                log.error("matrix_event_not_read", room=room, reason=error_text(error), exc_info=True)
-                return None
+            except Exception as error:
+                if not _may_pass(error):  # of a content that nobody thought of: the events after it count, too
+                    log.error("matrix_event_not_read", room=room, reason=error_text(error), exc_info=True)
+                    return None
+                if not failures:
+                    log.warning("matrix_event_waits", room=room, reason=error_text(error) or type(error).__name__)
+                pause = None
             failures += 1
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES)) - 1] if pause is None else pause)
 
@@ -221,3 +226,10 @@ class Receiver:
             if place != kept and (has_news or loop.time() >= keep_at):
                 await self._keep(place)
                 kept, keep_at = place, loop.time() + KEEP_SECONDS
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return True for an error of this machine and not of an event: of the disk, or without memory or threads."""
+    return isinstance(error, OSError | sqlite3.Error | MemoryError) or (
+        isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+    )

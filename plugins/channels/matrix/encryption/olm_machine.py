@@ -437,33 +437,44 @@ class OlmMachine:
     # --- messages that wait for their keys ----------------------------------------------------------------------------
 
     async def keep(self, room: str, event: Event) -> bool:
-        """Keep a message whose key is missing, and ask for the key. Durable when this returns.
+        """Keep a message whose key is missing, and ask for the key. Durable when this returns. May be repeated if it fails.
 
         Returns:
             True if it is the first one that waits for this key.
         """
-        content = event["content"]
-        name, device = f"{room}|{content.get('session_id')}", content.get("device_id")
-        async with self._lock:
-            waiting = await self._store.all("undecrypted")
-            for old in list(waiting)[: max(0, len(waiting) - MOST_UNDECRYPTED + 1)]:
-                self._store.put("undecrypted", old, None)
-            self._store.put("undecrypted", event["event_id"], json.dumps({"room": room, "event": event}))
-            is_first = await self._store.get("request", name) is None
-            self._store.put("request", name, event["sender"])
-            await self._store.commit()
-        if is_first:
-            request = {
-                "action": "request",
-                "body": {"algorithm": MEGOLM, "room_id": room, "session_id": content.get("session_id")}
-                | ({"sender_key": content["sender_key"]} if isinstance(content.get("sender_key"), str) else {}),
-                "request_id": uuid4().hex,
-                "requesting_device_id": self._device,
-            }
-            await self._to_devices(
-                "m.room_key_request", {event["sender"]: {device if isinstance(device, str) else "*": request}}
-            )
+        name = f"{room}|{event['content'].get('session_id')}"
+        is_first = False
+        try:
+            async with self._lock:
+                waiting = await self._store.all("undecrypted")
+                for old in list(waiting)[: max(0, len(waiting) - MOST_UNDECRYPTED + 1)]:
+                    self._store.put("undecrypted", old, None)
+                self._store.put("undecrypted", event["event_id"], json.dumps({"room": room, "event": event}))
+                is_first = await self._store.get("request", name) is None
+                self._store.put("request", name, event["sender"])
+                await self._store.commit()
+            if is_first:
+                await self._request_key(room, event)
+        except BaseException:
+            if is_first:  # the repetition has to ask for it
+                self._store.put("request", name, None)
+            raise
         return is_first
+
+    async def _request_key(self, room: str, event: Event) -> None:
+        """Ask the device that sent a message for its key."""
+        content = event["content"]
+        device = content.get("device_id")
+        request = {
+            "action": "request",
+            "body": {"algorithm": MEGOLM, "room_id": room, "session_id": content.get("session_id")}
+            | ({"sender_key": content["sender_key"]} if isinstance(content.get("sender_key"), str) else {}),
+            "request_id": uuid4().hex,
+            "requesting_device_id": self._device,
+        }
+        await self._to_devices(
+            "m.room_key_request", {event["sender"]: {device if isinstance(device, str) else "*": request}}
+        )
 
     async def untold(self) -> list[tuple[str, Event]]:
         """Return the first kept message of each key whose sender was not told that it is missing, by their rooms."""
