@@ -57,6 +57,14 @@ def is_cancelling() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def may_pass(error: BaseException) -> bool:
+    """Return True for an error of this machine that may pass: of the disk or the network, or for want of memory, threads or
+    file descriptors."""
+    return isinstance(error, OSError | MemoryError) or (
+        isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+    )
+
+
 def attempt(call: Callable[[], T]) -> T:
     """Return the result of a call.
 

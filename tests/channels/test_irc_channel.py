@@ -32,6 +32,7 @@ from plugins.channels.irc.irc_lines import cut_line, parse_line
 from plugins.channels.irc.irc_settings import IrcSettings
 from plugins.support.errors import SettingsRefused, Unreachable
 from plugins.support.secrets import Secret
+from plugins.support.state_file import StateFile
 from plugins.testing.channel_checks import ChannelConformance, RecordingInbox
 from plugins.testing.contexts import make_context
 from tests.channels.irc_network import IrcPerson, Ngircd, needs_ngircd, ngircd
@@ -510,6 +511,27 @@ async def test_what_was_said_meanwhile_is_fetched_from_the_history(tmp_path: Pat
     assert len({each.id for each in arrived} | set(first)) == 253
     assert min(each.at for each in arrived) > 1_700_000_000
     assert not irc.inbox.arrived.qsize()
+
+
+async def test_nothing_is_lost_for_want_of_threads_or_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(irc_channel, "LATER_SECONDS", 0.01)
+    failures = [RuntimeError("can't start new thread"), OSError(28, "No space left on device")]
+
+    class Scarce(RecordingInbox):
+        async def receive(self, arrival: InboundMessage) -> bool:
+            if failures:
+                raise failures.pop()
+            return await super().receive(arrival)
+
+    async def fail(self: StateFile, value: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(StateFile, "save", fail)
+    async with IrcServer().serving() as fake, running(tmp_path, settings(fake.port, "#kitchen"), Scarce()) as irc:
+        await fake.joined("#kitchen")
+        fake.say("ana", "exuvia", "one")
+        fake.say("ana", "exuvia", "two")
+        assert [(await irc.arrival()).text for _ in range(2)] == ["one", "two"]
 
 
 class _StrictInbox(RecordingInbox):

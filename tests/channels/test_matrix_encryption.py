@@ -329,6 +329,17 @@ async def test_a_room_gets_a_new_key_when_somebody_leaves(synapse: SynapseServer
     assert first == second != third
 
 
+async def test_a_surrogate_of_another_server_does_not_prevent_later_commits(tmp_path: Path) -> None:
+    store = KeyStore(tmp_path / "keys.sqlite")
+    await store.open()
+    store.put("request", "room|\ud800", "@eve\udfff:example.org")
+    await store.commit()
+    store.put("a", "1", "one")
+    await store.commit()
+    assert (await store.get("request", "room|\ud800"), await store.get("a", "1")) == ("@eve?:example.org", "one")
+    await store.close()
+
+
 async def test_the_write_ahead_log_of_the_keys_stays_small(tmp_path: Path) -> None:
     store = KeyStore(tmp_path / "keys.sqlite")
     await store.open()

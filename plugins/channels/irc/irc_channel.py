@@ -19,6 +19,8 @@ from operator import itemgetter
 from types import TracebackType
 from typing import ClassVar, Self
 
+import structlog
+
 from plugins.api.channel import (
     ChannelActivity,
     ChannelInbox,
@@ -37,6 +39,7 @@ from plugins.channels.irc.irc_lines import Line, cut_line, without_codes
 from plugins.channels.irc.irc_settings import IrcSettings
 from plugins.support.errors import PluginError, SettingsRefused
 from plugins.support.state_file import StateFile
+from plugins.support.untrusted import error_text, may_pass
 
 MOST_LINES = 4
 """Lines of one post. The server confirms the lines of a post together."""
@@ -81,6 +84,8 @@ _TARGET = re.compile(r"[^\s,:\0][^\s,\0]*")
 _ABSENT = ("401", "406")
 _BUSY = ("263", "439")
 _CLOSED = ("403", "405", "437", "471", "473", "474", "475", "476", "477", "489")
+
+log = structlog.get_logger("exuvia.channels")
 
 
 class IrcChannel:
@@ -278,13 +283,22 @@ class IrcChannel:
                     if error.tell and self._connection is not None:
                         for text in irc_lines(str(error))[:MOST_LINES]:
                             self._connection.say(f"NOTICE {self._senders.get(message.id, message.chat)} :{text[:300]}")
+                except Exception as error:  # the server does not send it again
+                    if not may_pass(error):
+                        raise
+                    log.warning("irc_message_waits", chat=message.chat, reason=error_text(error))
+                    await asyncio.sleep(LATER_SECONDS)
+                    continue
                 break
             if is_noted and at > self._history.get(message.chat, ""):
                 self._history.pop(message.chat, None)
                 self._history[message.chat] = at
                 if len(self._history) > REMEMBERED:
                     del self._history[next(iter(self._history))]
-                await self._file.save(self._history)
+                try:
+                    await self._file.save(self._history)
+                except Exception as error:  # the next message tries again
+                    log.warning("irc_history_not_kept", reason=error_text(error))
 
     # --- the server's history -----------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from plugins.channels.matrix.matrix_api import MatrixClient, MatrixError
 from plugins.channels.matrix.timeline import FIRST_SYNC_FILTER, SYNC_FILTER, Timeline
 from plugins.support.errors import ProviderError
 from plugins.support.state_file import StateFile
-from plugins.support.untrusted import error_text
+from plugins.support.untrusted import error_text, may_pass
 
 T = TypeVar("T")
 
@@ -203,7 +203,9 @@ class Receiver:
                     return None
                 pause = error.after if isinstance(error, MatrixError) else None
             except Exception as error:
-                if not _may_pass(error):  # of a content that nobody thought of: the events after it count, too
+                if not (
+                    may_pass(error) or isinstance(error, sqlite3.Error)
+                ):  # of a content that nobody thought of: the events after it count, too
                     log.error("matrix_event_not_read", room=room, reason=error_text(error), exc_info=True)
                     return None
                 if not failures:
@@ -226,10 +228,3 @@ class Receiver:
             if place != kept and (has_news or loop.time() >= keep_at):
                 await self._keep(place)
                 kept, keep_at = place, loop.time() + KEEP_SECONDS
-
-
-def _may_pass(error: Exception) -> bool:
-    """Return True for an error of this machine and not of an event: of the disk, or without memory or threads."""
-    return isinstance(error, OSError | sqlite3.Error | MemoryError) or (
-        isinstance(error, RuntimeError) and "can't start new thread" in str(error)
-    )

@@ -52,11 +52,12 @@ class KeyStore:
         self._thread.shutdown(wait=False)
 
     def put(self, kind: str, key: str, value: str | None) -> None:
-        """Put a value with the next commit; None deletes it."""
-        self._unwritten[kind, key] = value
+        """Put a value with the next commit; None deletes it. A surrogate, which a file cannot have, becomes `?`."""
+        self._unwritten[kind, _storable(key)] = None if value is None else _storable(value)
 
     async def get(self, kind: str, key: str) -> str | None:
         """Return a value, also one that was not committed."""
+        key = _storable(key)
         if (kind, key) in self._unwritten:
             return self._unwritten[kind, key]
         rows = await self._query("SELECT value FROM kept WHERE kind = ? AND key = ?", kind, key)
@@ -116,3 +117,8 @@ class KeyStore:
             self._file.executemany(
                 "DELETE FROM kept WHERE kind = ? AND key = ?", [each for each, value in values.items() if value is None]
             )
+
+
+def _storable(text: str) -> str:
+    """Replace the surrogates of a text from another server: one of them would make every later commit fail."""
+    return text.encode("utf-8", "replace").decode()
