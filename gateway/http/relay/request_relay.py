@@ -114,7 +114,7 @@ class RequestRelay:
             return None, False
         except (aiohttp.ClientError, TimeoutError):
             if response is None:
-                return (None, True) if _is_repeatable(request) else (refusal(503, "busy", WENT_AWAY), False)
+                return (None, True) if _is_repeatable(request) else (_went_away(), False)
             if request.transport is not None:
                 request.transport.abort()
             return response, False
@@ -133,4 +133,12 @@ def _is_ours(name: str) -> bool:
 def _moved(value: str = "1") -> web.Response:
     response = refusal(503, "busy", "This gateway does not have the conversation.")
     response.headers[MOVED] = value
+    return response
+
+
+def _went_away() -> web.Response:
+    """Return the response to a request that may have taken effect, and must not be repeated by itself."""
+    response = refusal(503, "busy", WENT_AWAY)
+    del response.headers["Retry-After"]
+    response.headers["X-Should-Retry"] = "false"  # honoured by OpenAI's own clients
     return response
