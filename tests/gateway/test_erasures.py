@@ -460,6 +460,30 @@ async def test_an_erasure_that_was_killed_is_finished_by_the_next_start(tmp_path
     check_rest(home)
 
 
+async def test_an_erasure_whose_conversations_are_in_use_after_a_start_is_finished_once_they_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = await a_home(tmp_path / "home")
+    command = [sys.executable, "-c", KILLED, "sessions.attachments.store.Attachments.release", "1"]
+    arguments = ["erase", "message", "main", str(MESSAGE), "--home", str(home.root), "--yes"]
+    killed = await asyncio.to_thread(
+        subprocess.run, [*command, *arguments], capture_output=True, timeout=DEADLINE, check=False
+    )
+    assert killed.returncode == -9, killed.stderr
+    carry_out, conflicts = removals.Removals._carry_out, [Conflict("A turn is running."), Conflict("A turn is running.")]
+
+    async def conflict_twice(self: removals.Removals, *arguments: Any) -> Any:
+        if conflicts:
+            raise conflicts.pop()
+        return await carry_out(self, *arguments)
+
+    monkeypatch.setattr(removals, "RETRY_SECONDS", (0.01,))
+    monkeypatch.setattr(removals.Removals, "_carry_out", conflict_twice)
+    async with gateway(home.root, settings=SETTINGS):
+        await until(lambda: b"erasure_finished" in home.deletions.read_bytes())
+    assert (places(home.root), conflicts) == (set(), [])
+
+
 @pytest.mark.parametrize("what", [["session", "main"], ["person", "owner"]])
 async def test_an_erased_conversation_is_gone_with_what_forks_share_with_it(tmp_path: Path, what: list[str]) -> None:
     home = await a_home(tmp_path / "home")

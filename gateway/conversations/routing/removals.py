@@ -214,13 +214,19 @@ class Removals:
             watcher(person, key, deleted)
         return deleted
 
-    async def _finish_erasure(self, order: ErasureOrdered) -> None:
+    async def _finish_erasure(self, order: ErasureOrdered, failures: int = 0) -> None:
         try:
             async with self._deletions.carrying_out(order):
                 if await self._deletions.is_unfinished(order):
                     await self._carry_out(order)
+        except Conflict:  # a conversation that it reaches is in use
+            self._conversations.spawn(self._finish_erasure_later(order, failures))
         except Exception as error:  # the next start tries again
             self._deletions.not_finished(order, error)
+
+    async def _finish_erasure_later(self, order: ErasureOrdered, failures: int) -> None:
+        await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+        await self._finish_erasure(order, failures + 1)
 
     async def _erase_of_session(
         self, person: str, session: str, chosen: Chosen, by: str, *, recorded: Callable[[], None] = _do_nothing
