@@ -239,6 +239,25 @@ async def test_an_earlier_response_is_continued_in_a_fork(tmp_path: Path) -> Non
     assert sorted(said) == [["one", "three"], ["one", "two"]]
 
 
+@pytest.mark.parametrize(
+    ("headers", "repeated"),
+    [
+        ({"Idempotency-Key": "m2"}, {"Idempotency-Key": "m2"}),
+        ({}, {"X-Stainless-Retry-Count": "1"}),
+    ],
+    ids=["own", "client"],
+)
+async def test_a_repeated_continuation_is_no_fork(headers: dict[str, str], repeated: dict[str, str], tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, client_of(g) as client:
+        first = await client.responses.create(model="exuvia", input="one", conversation="main")
+        ask: dict[str, Any] = {"model": "exuvia", "input": "two", "previous_response_id": first.id}
+        second = await client.responses.create(**ask, extra_headers=headers)
+        again = await client.responses.create(**ask, extra_headers=repeated)
+        (journal,) = g.journals().values()
+    assert (second.output_text, again.id) == ("two", second.id)
+    assert [e["text"] for e in journal if e["kind"] == "message_received"] == ["one", "two"]
+
+
 async def test_a_stream_in_a_session_names_its_response(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g, client_of(g) as client:
         stream = await client.responses.create(model="exuvia", input="hello you", conversation="main", stream=True)

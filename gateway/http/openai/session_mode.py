@@ -134,6 +134,13 @@ class SessionMode:
             # Repeated, it would be another message.
             raise ApiError(WENT_AWAY, status=503, kind="server_error", code="busy", again=False) from None
 
+    async def has(self, person: str, key: str, message: NewMessage, headers: Mapping[str, str]) -> bool:
+        """Return True if the session with a key has received this message before, by its id."""
+        given = (headers[name] for name in MESSAGE_IDS if name in headers)
+        id_ = next(given, None) or self._repeated_id(person, key, message, headers)
+        chat = await self._switchboard.chat(person, key, create=False) if id_ is not None else None
+        return id_ is not None and chat is not None and chat.receipts.find(id_) is not None
+
     async def _follow(
         self,
         chat: Chat,
@@ -197,15 +204,17 @@ class SessionMode:
                 if not _ID.fullmatch(given):
                     raise bad_request(f"{name} must have 1 to 128 printable characters without spaces.")
                 return given
-        mark = blake2b(msgspec.json.encode((person, key, message.mark)), digest_size=16).digest()
-        id_ = secrets.token_hex(16)
-        if headers.get(ATTEMPT, "0") != "0":
-            id_ = self._recent_ids.get(mark, id_)
+        mark = _mark(person, key, message)
+        id_ = self._repeated_id(person, key, message, headers) or secrets.token_hex(16)
         self._recent_ids.pop(mark, None)
         self._recent_ids[mark] = id_
         if len(self._recent_ids) > REMEMBERED:
             self._recent_ids.popitem(last=False)
         return id_
+
+    def _repeated_id(self, person: str, key: str, message: NewMessage, headers: Mapping[str, str]) -> str | None:
+        """Return the generated id of the attempt that OpenAI's client says it repeats; None if there is none."""
+        return self._recent_ids.get(_mark(person, key, message)) if headers.get(ATTEMPT, "0") != "0" else None
 
     async def _check_model(self, wanted: str, chat: Chat) -> None:
         """Raise ApiError if another model is named than the session's, which `/model` chooses for all later turns."""
@@ -256,3 +265,7 @@ def checked_message(message: UserMessage, pictures: ImageUrls, place: str, mark:
         raise bad_request(f"{place}: a message is limited to {ATTACHMENTS} pictures.", place)
     contents = tuple(pictures.content[each.sha256] for each in message.attachments)
     return NewMessage(text=message.text, typed=typed, pictures=contents, mark=mark)
+
+
+def _mark(person: str, key: str, message: NewMessage) -> bytes:
+    return blake2b(msgspec.json.encode((person, key, message.mark)), digest_size=16).digest()

@@ -106,7 +106,7 @@ class Responses:
         """Answer `POST /v1/responses`."""
         body, size = await read_json(request, ResponseBody, share)
         person, headers = admission.person.id, request.headers
-        if (key := await self._key(body, headers, person)) is not None:
+        if (key := await self._key(body, size, headers, person)) is not None:
             message = await in_thread_if_large(size, lambda: _new_message(body))
             head = self._header(stored=True, conversation=key)
             builder = ResponseBuilder(head, body, {})
@@ -188,7 +188,7 @@ class Responses:
 
     # --- in a session -------------------------------------------------------------------------------------------------
 
-    async def _key(self, body: ResponseBody, headers: Mapping[str, str], person: str) -> str | None:
+    async def _key(self, body: ResponseBody, size: int, headers: Mapping[str, str], person: str) -> str | None:
         """Return the key of the session that a request continues, None for a request without a session."""
         named = body.conversation.id if isinstance(body.conversation, forms.NamedConversation) else body.conversation
         key = headers.get(SESSION, named)
@@ -204,6 +204,9 @@ class Responses:
         if exchange.stop is None:
             raise bad_request("The previous response is still being answered.", "previous_response_id")
         if exchange.is_last:
+            return exchange.key
+        message = await in_thread_if_large(size, lambda: _new_message(body))
+        if await self._in_session.has(person, exchange.key, message, headers):  # what came after is this request itself
             return exchange.key
         return (await self._switchboard.fork(person, exchange.session, None, exchange.end)).key
 
