@@ -18,7 +18,7 @@ from plugins.api.channel import DeliveryUnknown, MessageRejected, OutboundMessag
 from plugins.api.tool import OutputFile
 from plugins.channels.email import port_security, sent_mails
 from plugins.channels.email.email_channel import EmailChannel
-from plugins.channels.email.imap_client import ImapConnection
+from plugins.channels.email.imap_client import ImapConnection, ImapError
 from plugins.channels.email.sent_mails import SentMails
 from plugins.support.errors import PluginError
 from plugins.support.secrets import Secret
@@ -380,6 +380,26 @@ async def test_a_file_of_a_sent_mail_that_cannot_be_read_holds_nothing_and_is_re
         (folder / "part").write_bytes(mail("The first reply.", sender=OURS).as_bytes())
         (folder / "part").rename(folder / "0.eml")
         await until(lambda: len(servers.box(folder="Sent")) == 2)
+
+
+async def test_a_sent_mail_that_the_server_refuses_to_save_holds_nothing(
+    servers: MailServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = ImapConnection.append
+
+    async def refuse_first(self: ImapConnection, folder: str, content: bytes) -> None:
+        if b"The first reply." in content:
+            raise ImapError("Message is too large")
+        await append(self, folder, content)
+
+    monkeypatch.setattr(ImapConnection, "append", refuse_first)
+    folder = tmp_path / "plugin" / "sent"
+    folder.mkdir(parents=True)
+    for number, text in enumerate(("The first reply.", "Another reply.")):
+        (folder / f"{number}.eml").write_bytes(mail(text, sender=OURS).as_bytes())
+    async with opened(servers, tmp_path):
+        await until(lambda: len(servers.box(folder="Sent")) == 1)
+        await until(lambda: [file.name for file in folder.iterdir()] == ["0.eml"])
 
 
 async def test_a_mail_is_durable_before_it_is_sent_and_so_is_its_acceptance(

@@ -112,7 +112,7 @@ class SentMails:
         files = await asyncio.to_thread(lambda: sorted(self._files.glob("*.eml")))
         if not files:
             return
-        unread: OSError | None = None
+        failed: OSError | ImapError | None = None
         async with await self._connect() as connection:
             name = self._name or await connection.sent_folder()
             for file in files:
@@ -120,7 +120,7 @@ class SentMails:
                     content = await asyncio.to_thread(file.read_bytes)
                     message_id = _message_id(content)
                 except OSError as error:  # may pass: it is read again with the next attempt
-                    unread = error
+                    failed = error
                     continue
                 except ValueError as error:
                     await asyncio.to_thread(file.rename, file.with_suffix(DAMAGED))
@@ -128,11 +128,16 @@ class SentMails:
                     continue
                 if not name:
                     log.warning("sent_mail_not_saved", reason="the server declares no folder for sent mails; set sent")
-                elif not await self._is_there(connection, name, message_id):
-                    await connection.append(name, content)
+                else:
+                    try:
+                        if not await self._is_there(connection, name, message_id):
+                            await connection.append(name, content)
+                    except ImapError as error:  # perhaps because of this mail: the others follow
+                        failed = error
+                        continue
                 await asyncio.to_thread(file.unlink)
-        if unread is not None:
-            raise unread
+        if failed is not None:
+            raise failed
 
 
 def _message_id(content: bytes) -> str:
