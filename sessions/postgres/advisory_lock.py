@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import ExitStack, suppress
+from functools import partial
 
 import psycopg
 
 from sessions.events.errors import StorageFailed
 from sessions.postgres.connections import Connection, Database
+from sessions.store.queued_log import run_in_thread
 
 WAIT_SECONDS = 10.0
 """The longest time to wait for a turn: longer than it takes to declare a stopped gateway dead."""
@@ -38,14 +40,14 @@ class AdvisoryLock:
         """Wait for the lock of a name. Raises StorageFailed."""
         lock = cls(database)
         began, tries = time.monotonic(), 0
-        attempt = asyncio.get_running_loop().run_in_executor(None, lock._begin, name)
+        attempt = run_in_thread(partial(lock._begin, name))
         try:
             while not await asyncio.shield(attempt):
                 if time.monotonic() - began > WAIT_SECONDS:
                     raise StorageFailed(f"Another process has held {name} for {WAIT_SECONDS:g} s.")
                 await asyncio.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
                 tries += 1
-                attempt = asyncio.get_running_loop().run_in_executor(None, lock._try, name)
+                attempt = run_in_thread(partial(lock._try, name))
         except BaseException:
             attempt.add_done_callback(lock._abandon)
             raise

@@ -8,6 +8,7 @@ the queue, and only the loop adds to it.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -208,8 +209,8 @@ class OpenLogs:
             raise StorageFailed(f"{session} is still open; try again shortly.")
         if self._committer.failure.done():
             raise self._committer.failure.result()
+        future = run_in_thread(work)
         self._held.add(session)
-        future = asyncio.get_running_loop().run_in_executor(None, work)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -233,3 +234,24 @@ class OpenLogs:
         self.release(session)
         if isinstance(error, StorageFailed) and error.fatal:
             self._committer.fail(error)
+
+
+def run_in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    """Run a function in a thread of the event loop's pool. Raises RuntimeError if no thread can be started.
+
+    Then the function never runs: the pool itself would keep it for a thread that becomes free.
+    """
+    accepted, decided = False, threading.Event()
+
+    def guarded() -> T:
+        decided.wait()
+        if not accepted:
+            raise RuntimeError("this call was refused")
+        return work()
+
+    try:
+        future = asyncio.get_running_loop().run_in_executor(None, guarded)
+        accepted = True
+    finally:
+        decided.set()
+    return future
