@@ -399,6 +399,7 @@ async def test_a_backup_from_before_is_restored_without_what_was_erased(tmp_path
 
 STEPS = (
     "gateway.conversations.deletion.deletion_log.ErasureFinished",
+    "gateway.conversations.deletion.deletion_log.rechained",
     "gateway.conversations.erasure.erasures.Erasures._erase_facts",
     "gateway.conversations.erasure.erasures.erase_from_notes",
     "gateway.conversations.erasure.erasures.Erasures._rewrite",
@@ -459,6 +460,7 @@ async def test_an_erasure_that_was_killed_is_finished_by_the_next_start(tmp_path
         await until(lambda: b"erasure_finished" in home.deletions.read_bytes())
         await client.chat("And now?", session="new")
     assert places(home.root) == set()
+    assert b'"attachments"' not in home.deletions.read_bytes()
     check_rest(home)
 
 
