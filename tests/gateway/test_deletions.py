@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.conversations.deletion import deletions
 from gateway.conversations.deletion.deletions import Deletions
 from gateway.conversations.erasure.erasures import Erasures
 from gateway.conversations.routing import removals
@@ -243,6 +245,43 @@ def fails_once(monkeypatch: pytest.MonkeyPatch, method: str, failure: Exception)
     monkeypatch.setattr(Deletions, method, fails)
     monkeypatch.setattr(removals, "RETRY_SECONDS", (0.01,), raising=False)
     return raised
+
+
+def read_fails_once(monkeypatch: pytest.MonkeyPatch, owner: object, function: str, session: str) -> list[str]:
+    """Let the first read of a session within a function of `owner` fail. Returns the session once it has failed."""
+    works, read, thread, failed = getattr(owner, function), Journals.read, threading.local(), list[str]()
+
+    def noted(*arguments: Any, **named: Any) -> Any:
+        thread.inside = True
+        try:
+            return works(*arguments, **named)
+        finally:
+            thread.inside = False
+
+    def fails(self: Journals, name: str) -> Any:
+        if name == session and getattr(thread, "inside", False) and not failed:
+            failed.append(name)
+            raise StorageFailed("Too many open files.")
+        return read(self, name)
+
+    monkeypatch.setattr(owner, function, noted)
+    monkeypatch.setattr(Journals, "read", fails)
+    return failed
+
+
+async def test_a_conversation_that_cannot_be_read_for_a_moment_is_deleted_with_its_attachments_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gateway(tmp_path, settings=BY_WORDS) as running:
+        await sing(running)
+        client = await running.connect()
+        session = min(session for session, events in running.journals().items() if events[0]["key"] == "main")
+        failed = read_fails_once(monkeypatch, deletions, "planned_deletion", session)
+        refused = await delete(client)
+        assert (refused.get("code"), failed) == ("storage_failed", [session])
+        assert not (tmp_path / "deletions.jsonl").exists()
+        assert (await delete(client))["removed"]["attachments"] == 1
+    assert places(tmp_path) == set()
 
 
 async def test_a_conversation_whose_deletion_does_not_begin_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

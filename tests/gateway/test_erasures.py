@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.conversations.erasure import erasures
 from gateway.conversations.erasure.erasure_plan import Chosen
 from gateway.conversations.erasure.erasures import Erasures
 from gateway.conversations.notes.day_notes import as_section, digest_of
@@ -64,6 +65,7 @@ from sessions.events.events import (
 from sessions.events.messages import Attachment
 from sessions.store.reading import StoredLog
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
+from tests.gateway.test_deletions import read_fails_once
 from tests.servers.postgres_server import postgres_server
 from tests.waiting import DEADLINE, until
 
@@ -397,6 +399,7 @@ async def test_a_backup_from_before_is_restored_without_what_was_erased(tmp_path
 
 STEPS = (
     "gateway.conversations.deletion.deletion_log.ErasureFinished",
+    "gateway.conversations.deletion.deletion_log.rechained",
     "gateway.conversations.erasure.erasures.Erasures._erase_facts",
     "gateway.conversations.erasure.erasures.erase_from_notes",
     "gateway.conversations.erasure.erasures.Erasures._rewrite",
@@ -457,6 +460,7 @@ async def test_an_erasure_that_was_killed_is_finished_by_the_next_start(tmp_path
         await until(lambda: b"erasure_finished" in home.deletions.read_bytes())
         await client.chat("And now?", session="new")
     assert places(home.root) == set()
+    assert b'"attachments"' not in home.deletions.read_bytes()
     check_rest(home)
 
 
@@ -547,19 +551,19 @@ async def test_a_message_is_erased_from_a_database_and_a_backup_of_it_has_the_sa
 async def test_a_plan_is_made_again_only_after_a_log_has_changed(tmp_path: Path) -> None:
     home = await a_home(tmp_path / "home")
     async with open_erasures(home, home.workspaces(["workspace"])) as offline:
-        erasures = offline._erasures
-        order = await erasures.order("owner", {MAIN: Chosen(messages=frozenset({MESSAGE}))}, "owner")
-        plan = await erasures.plan(order)
-        assert await erasures.plan(order, plan) is plan
+        made = offline._erasures
+        order = await made.order("owner", {MAIN: Chosen(messages=frozenset({MESSAGE}))}, "owner")
+        plan = await made.plan(order)
+        assert await made.plan(order, plan) is plan
         (home.sessions / f"{OTHER}.jsonl").unlink()
         write(home.sessions / f"{OTHER}.jsonl", [(None, opened(OTHER, "other")), (None, said(KEPT, "m1"))])
         assert OTHER in plan.changing
-        assert OTHER not in (await erasures.plan(order, plan)).changing
+        assert OTHER not in (await made.plan(order, plan)).changing
 
 
-async def ask_to_erase(running: Gateway, key: str) -> tuple[int, dict[str, Any]]:
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    async with running.http.post(f"{running.url}/api/erasures", json={"session": key}, headers=headers) as response:
+async def ask_to_erase(running: Gateway, key: str, **fields: Any) -> tuple[int, dict[str, Any]]:
+    headers, wanted = {"Authorization": f"Bearer {TOKEN}"}, {"session": key, **fields}
+    async with running.http.post(f"{running.url}/api/erasures", json=wanted, headers=headers) as response:
         return response.status, await response.json()
 
 
@@ -598,6 +602,24 @@ async def test_a_conversation_whose_erasure_fails_is_open_again(tmp_path: Path, 
         monkeypatch.setattr(Erasures, "carry_out", fails)
         assert (await ask_to_erase(running, "two"))[0] == 503
         assert switchboards[0]._chats["owner", "two"].is_open
+
+
+@pytest.mark.parametrize(
+    ("owner", "function", "session"),
+    [(Erasures, "_plan", MAIN), (Erasures, "_plan", OTHER), (erasures, "family", FORK)],
+    ids=["of the message", "of a quotation", "of a fork"],
+)
+async def test_an_erasure_is_not_finished_if_a_journal_cannot_be_read_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, function: str, session: str
+) -> None:
+    home = await a_home(tmp_path / "home")
+    async with gateway(home.root, settings=SETTINGS) as running:
+        failed = read_fails_once(monkeypatch, owner, function, session)
+        assert ((await ask_to_erase(running, "main", message=MESSAGE))[0], failed) == (503, [session])
+        assert not home.deletions.exists() or "erasure_finished" not in home.deletions.read_text()
+        assert (await ask_to_erase(running, "main", message=MESSAGE))[0] == 200
+    assert places(home.root) == set()
+    check_rest(home)
 
 
 class Attempts:

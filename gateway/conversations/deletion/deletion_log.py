@@ -99,12 +99,12 @@ DELETIONS: LogFormat[Deletion, Unfinished] = LogFormat(
 
 
 async def record_end(log: LazyLog[Deletion, Unfinished], order: ErasureOrdered) -> None:
-    """Record the end of an erasure durably, and remove the hashes of its attachments from the log: whoever guesses a short
-    content could confirm it by them. Raises StorageFailed."""
+    """Remove the hashes of an erasure's attachments from the log, since whoever guesses a short content could confirm it by
+    them, and record the end of the erasure durably. Raises StorageFailed, JournalDamaged."""
+    if order.attachments:  # before the end: an erasure that has ended is not carried out again
+        await log.rewrite(lambda lines: rechained(lines, partial(_without_attachments, order.erasure)))
     async with log.writing() as writer:
         await writer.append_durable(ErasureFinished(erasure=order.erasure))
-    if order.attachments:
-        await log.rewrite(lambda lines: rechained(lines, partial(_without_attachments, order.erasure)))
 
 
 def _without_attachments(erasure: str, line: bytes) -> bytes:

@@ -10,7 +10,7 @@ import msgspec
 from gateway.conversations.deletion.deletion_log import DeletedJournal, SessionDeleted
 from sessions.attachments.attachment_refs import digests_in
 from sessions.events.codec import InvalidLine, decode, is_complete_line, seq_of
-from sessions.events.errors import SessionsError
+from sessions.events.errors import JournalDamaged, SessionsError, UnknownSession
 from sessions.events.events import (
     ApprovalGiven,
     ContextCompacted,
@@ -53,9 +53,10 @@ class JournalFindings(msgspec.Struct, kw_only=True):
     size: int = 0
 
     def add(self, logs: LogReader, session: str) -> tuple[int, str]:
-        """Add the findings of a journal, as far as it can be read; return the seq and the sum of its last line. Blocks."""
+        """Add the findings of a journal, as far as it is there and undamaged; return the seq and the sum of its last line.
+        Blocks. Raises StorageFailed."""
         head, last = 0, b""
-        with suppress(SessionsError), logs.read(session) as lines:
+        with suppress(UnknownSession, JournalDamaged), logs.read(session) as lines:
             self.size += lines.size
             for line in lines.forward(START):
                 if is_complete_line(line):
@@ -83,7 +84,7 @@ class JournalFindings(msgspec.Struct, kw_only=True):
 def planned_deletion(
     logs: LogReader, sessions: Sequence[str], *, person: str, by: str, facts: bool
 ) -> tuple[SessionDeleted, JournalFindings]:
-    """Return the event that records a deletion, and the findings of the journals. Blocks."""
+    """Return the event that records a deletion, and the findings of the journals. Blocks; raises StorageFailed."""
     findings, journals = JournalFindings(), []
     for session in sessions:
         head, digest = findings.add(logs, session)

@@ -18,7 +18,7 @@ from plugins.facts.fact_log import DOCUMENT, recalled_fact
 from plugins.memory.sources.transcripts import document_of
 from sessions.attachments.attachment_refs import attachments_of_event
 from sessions.events.codec import TRAILER, InvalidLine, decode, encode_line
-from sessions.events.errors import SessionsError
+from sessions.events.errors import JournalDamaged, UnknownSession
 from sessions.events.events import (
     ChangesUndone,
     CommandAnswered,
@@ -105,7 +105,8 @@ class Reached(msgspec.Struct, kw_only=True):
 def family(logs: LogReader, sessions: Iterable[str], chosen: Mapping[str, Chosen]) -> dict[str, Chosen]:
     """Return what is erased of sessions, of those that they were forked from, and of forks, as far as they share it.
 
-    The headers of all `sessions` are read, since a catalog that was rebuilt does not know the origins.
+    The headers of all `sessions` are read, since a catalog that was rebuilt does not know the origins. Raises
+    StorageFailed.
     """
     known = set(sessions)
     origins = {name: origin for name in known if (origin := _origin(logs, name)) is not None}
@@ -122,7 +123,7 @@ def family(logs: LogReader, sessions: Iterable[str], chosen: Mapping[str, Chosen
 
 
 def _origin(logs: LogReader, session: str) -> ForkOrigin | None:
-    with suppress(SessionsError, InvalidLine), logs.read(session) as lines:
+    with suppress(UnknownSession, JournalDamaged, InvalidLine), logs.read(session) as lines:
         header = read_header(lines)
         return ForkOrigin(session=header.parent, seq=header.seq - 1) if header.parent else None
     return None
@@ -302,7 +303,7 @@ class SessionEraser:
 
 def would_change(logs: LogReader, session: str, eraser: SessionEraser) -> bool:
     """Return True if a session has lines to change. A damaged session is not changed. Raises StorageFailed."""
-    with suppress(SessionsError, InvalidLine), logs.read(session) as lines:
+    with suppress(UnknownSession, JournalDamaged, InvalidLine), logs.read(session) as lines:
         return any(eraser(line) is not line for line in lines.forward(START))
     return False
 

@@ -44,7 +44,7 @@ from gateway.conversations.erasure.text_scrubbing import TextScrubber
 from gateway.conversations.facts.fact_store import LOG as FACTS
 from plugins.support.workspace import PERSON_ID
 from sessions.events.codec import InvalidLine, decode
-from sessions.events.errors import SessionsError, UnknownSession
+from sessions.events.errors import JournalDamaged, SessionsError, UnknownSession
 from sessions.events.events import JournalErased, SessionTitled
 from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript
@@ -228,7 +228,7 @@ class Erasures:
         reached = dict[str, Reached]()
         for each in order.sessions:
             chosen = Chosen(messages=frozenset(each.messages), upto=each.upto)
-            with suppress(SessionsError):  # deleted, or damaged and reported
+            with suppress(UnknownSession, JournalDamaged):  # deleted, or damaged and reported
                 found = reached_in(self._store, each.session, chosen)
                 if found.seqs:
                     reached[each.session] = found
