@@ -12,11 +12,12 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
 
+from gateway.conversations.erasure import erasures
 from gateway.conversations.erasure.erasure_plan import Chosen
 from gateway.conversations.erasure.erasures import Erasures
 from gateway.conversations.notes.day_notes import as_section, digest_of
@@ -34,6 +35,7 @@ from plugins.facts.fact_events import FactEdited, FactForgotten, FactsDistilled,
 from plugins.providers.scripted import Scripted
 from sessions.attachments.store import Attachments
 from sessions.events.codec import FIRST, encode, encode_line
+from sessions.events.errors import StorageFailed
 from sessions.events.events import (
     ApprovalAsked,
     CallRef,
@@ -62,6 +64,8 @@ from sessions.events.events import (
     TurnStarted,
 )
 from sessions.events.messages import Attachment
+from sessions.files.journal_folder import JournalFolder
+from sessions.store.catalog import Catalog
 from sessions.store.reading import StoredLog
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
 from tests.servers.postgres_server import postgres_server
@@ -547,19 +551,19 @@ async def test_a_message_is_erased_from_a_database_and_a_backup_of_it_has_the_sa
 async def test_a_plan_is_made_again_only_after_a_log_has_changed(tmp_path: Path) -> None:
     home = await a_home(tmp_path / "home")
     async with open_erasures(home, home.workspaces(["workspace"])) as offline:
-        erasures = offline._erasures
-        order = await erasures.order("owner", {MAIN: Chosen(messages=frozenset({MESSAGE}))}, "owner")
-        plan = await erasures.plan(order)
-        assert await erasures.plan(order, plan) is plan
+        open_ = offline._erasures
+        order = await open_.order("owner", {MAIN: Chosen(messages=frozenset({MESSAGE}))}, "owner")
+        plan = await open_.plan(order)
+        assert await open_.plan(order, plan) is plan
         (home.sessions / f"{OTHER}.jsonl").unlink()
         write(home.sessions / f"{OTHER}.jsonl", [(None, opened(OTHER, "other")), (None, said(KEPT, "m1"))])
         assert OTHER in plan.changing
-        assert OTHER not in (await erasures.plan(order, plan)).changing
+        assert OTHER not in (await open_.plan(order, plan)).changing
 
 
-async def ask_to_erase(running: Gateway, key: str) -> tuple[int, dict[str, Any]]:
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    async with running.http.post(f"{running.url}/api/erasures", json={"session": key}, headers=headers) as response:
+async def ask_to_erase(running: Gateway, key: str, **chosen: int) -> tuple[int, dict[str, Any]]:
+    headers, wanted = {"Authorization": f"Bearer {TOKEN}"}, {"session": key, **chosen}
+    async with running.http.post(f"{running.url}/api/erasures", json=wanted, headers=headers) as response:
         return response.status, await response.json()
 
 
@@ -598,6 +602,42 @@ async def test_a_conversation_whose_erasure_fails_is_open_again(tmp_path: Path, 
         monkeypatch.setattr(Erasures, "carry_out", fails)
         assert (await ask_to_erase(running, "two"))[0] == 503
         assert switchboards[0]._chats["owner", "two"].is_open
+
+
+@pytest.mark.parametrize("cause", [StorageFailed("Too many open files"), RuntimeError("can't start new thread")])
+async def test_conversations_whose_journals_cannot_be_read_during_an_erasure_keep_their_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: Exception
+) -> None:
+    catalogs: list[Catalog] = []
+    row_of, carry_out = erasures._row_of, Erasures.carry_out
+
+    class Unreadable(JournalFolder):
+        def read(self, session: str) -> NoReturn:
+            raise cause
+
+    async def noted(self: Erasures, plan: Any) -> Any:
+        catalogs.append(self._catalog)
+        return await carry_out(self, plan)
+
+    async with gateway(tmp_path, settings=SETTINGS) as running:
+        client = await running.connect()
+        await client.chat(canary("both"), session="two")
+        await client.command("/new", session="two")
+        await client.chat(canary("both"), session="two")
+        before = running.journals()
+        (message,) = [each["seq"] for each in list(before.values())[-1] if each["kind"] == "message_received"]
+        monkeypatch.setattr(Erasures, "carry_out", noted)
+        with monkeypatch.context() as broken:
+            broken.setattr(erasures, "_row_of", lambda _, row: row_of(Unreadable(tmp_path), row))
+            status, _ = await ask_to_erase(running, "two", message=message)
+        (catalog,) = catalogs
+        current = await catalog.current("owner", "two")
+        assert current is not None
+        assert [current.session, *(row.session for row in catalog.chain(current.session))] == list(before)[::-1]
+        await client.chat("And now?", session="two")
+        assert list(running.journals()) == list(before)
+        assert "And now?" in str(running.journals()[current.session])
+        assert status != 200 or "catalog.sqlite" not in places(tmp_path)
 
 
 class Attempts:
