@@ -143,14 +143,15 @@ class CatalogFile:
                 await db.rollback()
             raise
 
-    async def remove(self, sessions: Collection[str]) -> None:
-        """Remove all values of these sessions, and a file that was set aside and may have them. Raises `sqlite.Error`,
-        StorageFailed."""
+    async def remove(self, sessions: Collection[str], rows: Collection[tuple[str, bytes]] = ()) -> None:
+        """Remove all values of these sessions, and a file that was set aside and may have them; insert `rows` in the same
+        transaction. Raises `sqlite.Error`, StorageFailed."""
         db = self._db
         await db.execute("BEGIN IMMEDIATE")
         try:
             for table in TABLES:
                 await db.executemany(f"DELETE FROM {table} WHERE session = ?", [(each,) for each in sessions])  # noqa: S608
+            await db.executemany("INSERT INTO sessions VALUES (?, ?)", rows)
             await db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:

@@ -30,7 +30,7 @@ from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.events import SessionClosed
 from sessions.postgres.connections import Connection, Database
 from sessions.postgres.row_lines import RowReader
-from sessions.postgres.session_rows import PUT, SESSIONS, decode_row, row_values
+from sessions.postgres.session_rows import PUT, REPLACE, SESSIONS, decode_row, row_values
 from sessions.state.transcript import Transcript
 from sessions.store.catalog import ListedSession, Name, SessionRow
 from sessions.store.protocols import Position
@@ -176,6 +176,19 @@ class PostgresCatalog:
         self._use(row.name)
         self._changes.rows[row.session] = row
         self._dirty.set()
+
+    async def replace(self, rows: Collection[SessionRow]) -> None:
+        sessions = {row.session for row in rows}
+        async with self._writing:  # what is being written may have them still
+            for session in sessions:
+                self._receipts.drop(session)
+                self._changes.checkpoints.pop(session, None)
+            self._changes.receipts = [each for each in self._changes.receipts if each.session not in sessions]
+            await asyncio.to_thread(_replace_rows, self._database, rows)
+            for row in rows:
+                self._changes.rows.pop(row.session, None)
+                if row.session in self._lineage.rows:
+                    self._lineage.put(row)
 
     async def remove(self, sessions: Collection[str]) -> None:
         for session in sessions:
@@ -416,9 +429,20 @@ def forget_rows(database: Database, sessions: Collection[str]) -> int:
     """Remove everything that the catalog has of sessions; return the number of its rows. Blocks; raises StorageFailed."""
     with database.connection() as connection, connection.transaction():
         removed: Any = connection.execute("DELETE FROM session WHERE name = ANY(%s)", (list(sessions),)).rowcount
-        connection.execute("DELETE FROM checkpoint WHERE session = ANY(%s)", (list(sessions),))
-        connection.execute("DELETE FROM receipts WHERE session = ANY(%s)", (list(sessions),))
+        _remove_derived(connection, sessions)
     return int(removed)
+
+
+def _replace_rows(database: Database, rows: Collection[SessionRow]) -> None:
+    """Replace everything that the catalog has of sessions with rows. Blocks; raises StorageFailed."""
+    with database.connection() as connection, connection.transaction():
+        connection.execute(REPLACE.encode(), row_values(rows))
+        _remove_derived(connection, [row.session for row in rows])
+
+
+def _remove_derived(connection: Connection, sessions: Collection[str]) -> None:
+    connection.execute("DELETE FROM checkpoint WHERE session = ANY(%s)", (list(sessions),))
+    connection.execute("DELETE FROM receipts WHERE session = ANY(%s)", (list(sessions),))
 
 
 def _session(row: SessionRow) -> str:

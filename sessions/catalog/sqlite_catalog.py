@@ -134,6 +134,21 @@ class SqliteCatalog:
         self._changes.rows[row.session] = row
         self._dirty.set()
 
+    async def replace(self, rows: Collection[SessionRow]) -> None:
+        known = {row.session: row for row in rows if row.session in self._lineage.rows}
+        for session, row in known.items():
+            self.put(row)
+            self._receipts.drop(session)
+        encoded = await asyncio.to_thread(_encode, _Changes(rows=known))
+        async with self._writing:  # what is being written may have them still
+            for session in known:
+                self._changes.checkpoints.pop(session, None)
+            self._changes.receipts = [each for each in self._changes.receipts if each.session not in known]
+            try:
+                await self._file.remove(known, encoded.rows)
+            except Error as error:
+                raise StorageFailed(f"The catalog cannot be written: {error}.") from error
+
     async def remove(self, sessions: Collection[str]) -> None:
         for session in sessions:
             self._lineage.remove(session)

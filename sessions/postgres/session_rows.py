@@ -71,12 +71,22 @@ PUT = f"""
 """  # noqa: S608 - constants of ours
 """Inserts or updates rows, unless they are older than what is there; a removed session stays removed."""
 
+REPLACE = f"""
+    UPDATE session SET
+        at = given.at, size = given.size, changed = greatest(session.changed, log.changed), settled = given.settled,
+        fields = given.fields
+    FROM {_GIVEN} AS given ({_COLUMNS}) LEFT JOIN log ON log.store = '{SESSIONS}' AND log.name = given.name
+    WHERE session.name = given.name
+"""  # noqa: S608 - constants of ours
+"""Updates rows of rewritten logs. Their `changed` is that of the logs: `PUT` ignores a row from before that is still to be
+written, here or by another gateway."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(SessionRow).decode
 
 
 def row_values(rows: Iterable[SessionRow]) -> dict[str, list[Any]]:
-    """Return the parameters of `BEGIN` and `PUT`."""
+    """Return the parameters of `BEGIN`, `PUT` and `REPLACE`."""
     rows = list(rows)
     return {
         "name": [row.session for row in rows],

@@ -173,6 +173,14 @@ class Catalog(Protocol):
         """Insert or update the row of a session; its `size` and `mtime_ns` must be those of the completely durable log."""
         ...
 
+    async def replace(self, rows: Collection[SessionRow]) -> None:
+        """Replace everything about sessions, which are closed and whose logs were rewritten on request, with these rows.
+
+        The rows are never missing; those of unknown sessions are ignored. Nothing of the former rows, checkpoints and
+        message ids remains in the catalog's file. Raises StorageFailed; then the file may still have it.
+        """
+        ...
+
     async def remove(self, sessions: Collection[str]) -> None:
         """Remove everything about sessions whose logs are removed on request. Nothing of it remains in the catalog's file.
         Raises StorageFailed; then the file still has it."""

@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
@@ -35,6 +35,7 @@ from plugins.facts.fact_events import FactEdited, FactForgotten, FactsDistilled,
 from plugins.providers.scripted import Scripted
 from sessions.attachments.store import Attachments
 from sessions.events.codec import FIRST, encode, encode_line
+from sessions.events.errors import StorageFailed
 from sessions.events.events import (
     ApprovalAsked,
     CallRef,
@@ -63,6 +64,8 @@ from sessions.events.events import (
     TurnStarted,
 )
 from sessions.events.messages import Attachment
+from sessions.files.journal_folder import JournalFolder
+from sessions.store.catalog import Catalog
 from sessions.store.reading import StoredLog
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
 from tests.gateway.test_deletions import read_fails_once
@@ -620,6 +623,42 @@ async def test_an_erasure_is_not_finished_if_a_journal_cannot_be_read_for_a_mome
         assert (await ask_to_erase(running, "main", message=MESSAGE))[0] == 200
     assert places(home.root) == set()
     check_rest(home)
+
+
+@pytest.mark.parametrize("cause", [StorageFailed("Too many open files"), RuntimeError("can't start new thread")])
+async def test_conversations_whose_journals_cannot_be_read_during_an_erasure_keep_their_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: Exception
+) -> None:
+    catalogs: list[Catalog] = []
+    row_of, carry_out = erasures._row_of, Erasures.carry_out
+
+    class Unreadable(JournalFolder):
+        def read(self, session: str) -> NoReturn:
+            raise cause
+
+    async def noted(self: Erasures, plan: Any) -> Any:
+        catalogs.append(self._catalog)
+        return await carry_out(self, plan)
+
+    async with gateway(tmp_path, settings=SETTINGS) as running:
+        client = await running.connect()
+        await client.chat(canary("both"), session="two")
+        await client.command("/new", session="two")
+        await client.chat(canary("both"), session="two")
+        before = running.journals()
+        (message,) = [each["seq"] for each in list(before.values())[-1] if each["kind"] == "message_received"]
+        monkeypatch.setattr(Erasures, "carry_out", noted)
+        with monkeypatch.context() as broken:
+            broken.setattr(erasures, "_row_of", lambda _, row: row_of(Unreadable(tmp_path), row))
+            status, _ = await ask_to_erase(running, "two", message=message)
+        (catalog,) = catalogs
+        current = await catalog.current("owner", "two")
+        assert current is not None
+        assert [current.session, *(row.session for row in catalog.chain(current.session))] == list(before)[::-1]
+        await client.chat("And now?", session="two")
+        assert list(running.journals()) == list(before)
+        assert "And now?" in str(running.journals()[current.session])
+        assert status != 200 or "catalog.sqlite" not in places(tmp_path)
 
 
 class Attempts:

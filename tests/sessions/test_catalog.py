@@ -273,6 +273,40 @@ async def test_forgetting_a_session_removes_everything_about_it(file: Path, fold
             assert list(rows) == []
 
 
+async def test_replacing_a_row_removes_everything_else_about_its_session_in_one_transaction(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(file, folder)
+
+    async def fail(*_: object) -> None:
+        raise Unavailable("the disk is full")
+
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
+        former = catalog.row(session_id(2))
+        checkpoint = await catalog.checkpoint(session_id(2))
+        assert former is not None
+        assert checkpoint is not None
+        catalog.save_checkpoint(session_id(2), *checkpoint)  # is still to be written
+        row = msgspec.structs.replace(former, size=0, mtime_ns=0, settled=False, pinned=True)
+        with monkeypatch.context() as broken:
+            broken.setattr(CatalogFile, "remove", fail)
+            with pytest.raises(StorageFailed, match="the disk is full"):
+                await catalog.replace([row])
+            assert await catalog.current("owner", "main") == row
+        await catalog.replace([row, msgspec.structs.replace(row, session=session_id(9))])
+        assert await catalog.current("owner", "main") == row
+        assert catalog.row(session_id(9)) is None
+        async with catalog_file(file) as db:
+            for table, count in (("sessions", 1), ("checkpoints", 0), ("receipts", 0)):
+                rows = await db.execute_fetchall(f"SELECT session FROM {table} WHERE session = ?", (session_id(2),))
+                assert len(list(rows)) == count
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
+        assert await catalog.checkpoint(session_id(2)) is None
+        current = await catalog.current("owner", "main")
+        assert current is not None
+        assert (current.session, (await catalog.receipts("owner", "main")).find("m9") is not None) == (session_id(2), True)
+
+
 async def test_without_a_descriptor_no_message_id_is_treated_as_unknown(
     file: Path, folder: Path, take_all_descriptors: Callable[[], None]
 ) -> None:

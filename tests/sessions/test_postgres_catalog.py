@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import psycopg
 import pytest
 
@@ -264,6 +265,41 @@ async def test_a_removed_session_stays_removed_whatever_another_gateway_still_wr
         await other._write()
         assert outside(url, "SELECT * FROM session") == []
         assert await other.find(FIRST) is None
+
+
+async def test_a_replaced_session_is_in_the_catalog_at_once_and_nothing_of_what_was_there_before(
+    url: str, tmp_path: Path
+) -> None:
+    async with writing(url, tmp_path) as writer:
+        recorder, receipts = await writer.begun(FIRST), Receipts()
+        indexer = CatalogWriter(writer.catalog)
+        indexer.begin(recorder)
+        indexer.put(recorder)
+        message = received("a canary", "m1")
+        receipts.add(FIRST, await _durable(recorder, message), message)
+        await recorder.append_durable(SessionTitled(title="a canary", by="owner"))
+        await recorder.close()
+        indexer.end(recorder, receipts)
+        await until(lambda: outside(url, "SELECT upto FROM receipts") == [(3,)])
+        former = await writer.catalog.find(FIRST)
+        assert former is not None
+        assert (former.title, len(outside(url, "SELECT session FROM checkpoint"))) == ("a canary", 1)
+        writer.catalog.save_checkpoint(FIRST, recorder.position, recorder.durable_transcript)  # is still to be written
+        await writer.store.rewrite(FIRST, lambda lines: lines.forward(START))
+        row = msgspec.structs.replace(former, title="", beginning="", size=0, mtime_ns=0, settled=False)
+        await writer.catalog.replace([row])
+        assert outside(url, "SELECT session FROM checkpoint UNION ALL SELECT session FROM receipts") == []
+        async with another(url) as other:
+            current = await other.current("owner", "main")
+            assert current is not None
+            assert (current.session, current.title, current.settled) == (FIRST, "", False)
+            assert (await other.receipts("owner", "main")).find("m1") is not None
+            other.put(former)  # as if its former owner had not written it yet
+            await other._write()
+        assert writer.catalog.row(FIRST) == row
+        await writer.catalog._write()
+    assert outside(url, "SELECT name FROM session WHERE position('canary'::bytea IN fields) > 0") == []
+    assert outside(url, "SELECT session FROM checkpoint") == []
 
 
 async def test_a_log_that_another_gateway_is_about_to_begin_is_not_discarded(url: str, tmp_path: Path) -> None:

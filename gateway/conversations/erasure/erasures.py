@@ -334,14 +334,14 @@ class Erasures:
         return len(eraser.changed)
 
     async def _refresh_catalog(self, sessions: Sequence[str], person: str) -> None:
-        """Remove everything about sessions from the catalog, and put their rows back with what the journals say now."""
+        """Replace everything about sessions in the catalog with what the journals say now. All of them are read before
+        anything changes: without a row, a key would begin another session."""
         rows = {row.session: row for row in await self._catalog.every(person)}
-        known = [session for session in sessions if session in rows]
-        await self._catalog.remove(known)
-        for session in known:
-            row = await asyncio.to_thread(_row_of, self._store, rows[session])
-            if row is not None:
-                self._catalog.put(row)
+        known = [rows[session] for session in sessions if session in rows]
+        read = await asyncio.to_thread(lambda: [_row_of(self._store, row) for row in known])
+        await self._catalog.replace([row for row in read if row is not None])
+        if gone := [row.session for row, now in zip(known, read, strict=True) if now is None]:
+            await self._catalog.remove(gone)
 
     def _remove_set_aside(self, sessions: Sequence[str]) -> None:
         for session in sessions:
@@ -369,8 +369,9 @@ def _left_out(scrubber: TextScrubber) -> Iterator[str]:
 
 
 def _row_of(logs: LogReader, row: SessionRow) -> SessionRow | None:
-    """Return the row of a rewritten session, without a text that was erased; None if it cannot be read, which opening it
-    reports. Blocks."""
+    """Return the row of a rewritten session, without a text that was erased; without any text if the journal cannot be read,
+    which opening it reports; None if there is no journal. Blocks."""
+    unread = msgspec.structs.replace(row, title="", beginning="", size=0, mtime_ns=0, settled=False)
     begun, title, last = Transcript(), row.title, None
     try:
         with logs.read(row.session) as lines:
@@ -381,9 +382,10 @@ def _row_of(logs: LogReader, row: SessionRow) -> SessionRow | None:
                     title = titled.title
                 last = line
         head = decode(last) if last is not None else None
+    except UnknownSession:
+        return None
     except (SessionsError, InvalidLine):
-        return None
+        return unread
     if head is None:
-        return None
-    changes = {"head": head.seq, "at": head.at, "title": title, "beginning": begun.beginning}
-    return msgspec.structs.replace(row, size=0, mtime_ns=0, settled=False, **changes)
+        return unread
+    return msgspec.structs.replace(unread, head=head.seq, at=head.at, title=title, beginning=begun.beginning)
