@@ -150,13 +150,17 @@ class _Writing:
             return None  # deleted meanwhile
 
     def add_file(self, file: HomeFile) -> FileEntry | None:
-        """Copy a file unless the previous backup has it: one of the same size and time of change. None if it was deleted."""
+        """Copy a file unless the previous backup has it: one of the same size and time of change. None if it was deleted.
+
+        A database is always copied: what was committed to its WAL changes neither its size nor its time.
+        """
         path, found = file.path, file.found
         try:
             if os.path.islink(file.place):
                 return FileEntry(path=path, bytes=0, sha256="", link=os.readlink(file.place))
             known = self._files.get(path)
-            if known is not None and (known.bytes, known.changed) == (found.st_size, found.st_mtime_ns):
+            unchanged = known is not None and (known.bytes, known.changed) == (found.st_size, found.st_mtime_ns)
+            if unchanged and not path.endswith(SQLITE):
                 return known
             return self._stored(file)
         except FileNotFoundError:
@@ -218,7 +222,7 @@ class _Writing:
         """Copy a file under its hash, durably, and verify the copy."""
         draft, began = self._folder / CONTENT / f"{_DRAFT}{secrets.token_hex(8)}", time.perf_counter()
         try:
-            _copy_content(file.place, draft)
+            copy_content(file.place, draft)
             with draft.open("rb") as copy:
                 digest = sha256_of(copy)
                 size = copy.tell()
@@ -252,7 +256,7 @@ def _append_lines(lines: Lines, target: Path, after: Position, upto: int | None)
     return last
 
 
-def _copy_content(place: Path, draft: Path) -> None:
+def copy_content(place: Path, draft: Path) -> None:
     """Copy a file; a database as SQLite sees it, since another process may write it. Raises OSError."""
     draft.touch(mode=0o600)
     if place.name.endswith(SQLITE):
