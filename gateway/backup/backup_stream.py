@@ -122,7 +122,7 @@ def _add_file(archive: tarfile.TarFile, file: HomeFile, remarks: list[str], draf
             member.type, member.linkname = tarfile.SYMTYPE, os.readlink(file.place)
             archive.addfile(member)
             return FileEntry(path=file.path, bytes=0, sha256="", link=member.linkname)
-        opened = _opened_copy(file.place, drafts) if file.path.endswith(SQLITE) else file.place.open("rb")
+        opened = _opened_copy(file, drafts, remarks) if file.path.endswith(SQLITE) else file.place.open("rb")
     except FileNotFoundError:
         return None
     except PermissionError as error:
@@ -138,11 +138,11 @@ def _add_file(archive: tarfile.TarFile, file: HomeFile, remarks: list[str], draf
     return FileEntry(path=file.path, bytes=size, sha256=digest, mode=mode, changed=file.found.st_mtime_ns)
 
 
-def _opened_copy(place: Path, drafts: Path) -> BinaryIO:
+def _opened_copy(file: HomeFile, drafts: Path, remarks: list[str]) -> BinaryIO:
     """Open a copy of a database as SQLite sees it, which has no name any more. Raises OSError."""
     draft = drafts / "copy"
     try:
-        copy_content(place, draft)
+        copy_content(file, draft, remarks)
         return draft.open("rb")
     finally:
         draft.unlink(missing_ok=True)

@@ -195,7 +195,7 @@ def rows_in(path: Path) -> list[str]:
         return [value for (value,) in database.execute("SELECT value FROM kept ORDER BY value")]
 
 
-@pytest.mark.parametrize("name", ["channels/matrix/keys-DEVICE.sqlite", "plugins/tool/own.sqlite"])
+@pytest.mark.parametrize("name", ["channels/matrix/keys-DEVICE.sqlite", "plugins/tool/own.sqlite", "workspace/own.sqlite"])
 def test_a_backup_has_the_rows_that_are_only_in_the_wal_of_an_open_database(tmp_path: Path, name: str) -> None:
     home, folder = a_home(tmp_path / "home"), tmp_path / "backup"
     place = home.root / name
@@ -216,6 +216,26 @@ def test_a_backup_has_the_rows_that_are_only_in_the_wal_of_an_open_database(tmp_
             assert [path.name for path in (again / name).parent.glob("*.sqlite*")] == [place.name]
             assert (again / name).stat().st_mode == before.st_mode
             assert rows_in(again / name) == ["first", "second"]
+
+
+def test_a_database_whose_transaction_was_interrupted_is_reported(tmp_path: Path) -> None:
+    """SQLite cannot roll it back without writing to the home."""
+    home = a_home(tmp_path / "home")
+    place, there = tmp_path / "own.sqlite", home.root / "plugins/tool/own.sqlite"
+    with closing(sqlite3.connect(place)) as database:
+        database.execute("CREATE TABLE kept (value TEXT)")
+        with database:
+            database.executemany("INSERT INTO kept VALUES (?)", [("first" * 100,)] * 100)
+        database.execute("PRAGMA cache_size = 1")  # changed pages are written before the commit
+        database.execute("UPDATE kept SET value = upper(value)")
+        for left in ("", "-journal"):
+            shutil.copy(f"{place}{left}", f"{there}{left}")
+    for done in (
+        back_up(home, tmp_path / "backup", now, with_secrets=False),
+        stream_backup(home, io.BytesIO(), now, with_secrets=False),
+    ):
+        assert len(done.remarks) == 1
+        assert done.remarks[0].startswith("plugins/tool/own.sqlite cannot be read by SQLite (")
 
 
 def test_a_torn_tail_is_not_copied(tmp_path: Path) -> None:
