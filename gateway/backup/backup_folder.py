@@ -16,14 +16,14 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
 from gateway import VERSION
-from gateway.backup.home_content import SQLITE, HomeFile, HomeLog, files_of, logs_of
+from gateway.backup.home_content import LEFT_BY_SQLITE, SQLITE, HomeFile, HomeLog, files_of, logs_of
 from gateway.backup.manifest import (
     CONTENT,
     ERASED,
@@ -150,13 +150,17 @@ class _Writing:
             return None  # deleted meanwhile
 
     def add_file(self, file: HomeFile) -> FileEntry | None:
-        """Copy a file unless the previous backup has it: one of the same size and time of change. None if it was deleted."""
+        """Copy a file unless the previous backup has it: one of the same size and time of change. None if it was deleted.
+
+        A database is always copied: what was committed to its WAL changes neither its size nor its time.
+        """
         path, found = file.path, file.found
         try:
             if os.path.islink(file.place):
                 return FileEntry(path=path, bytes=0, sha256="", link=os.readlink(file.place))
             known = self._files.get(path)
-            if known is not None and (known.bytes, known.changed) == (found.st_size, found.st_mtime_ns):
+            unchanged = known is not None and (known.bytes, known.changed) == (found.st_size, found.st_mtime_ns)
+            if unchanged and not path.endswith(SQLITE):
                 return known
             return self._stored(file)
         except FileNotFoundError:
@@ -218,7 +222,7 @@ class _Writing:
         """Copy a file under its hash, durably, and verify the copy."""
         draft, began = self._folder / CONTENT / f"{_DRAFT}{secrets.token_hex(8)}", time.perf_counter()
         try:
-            _copy_content(file.place, draft)
+            copy_content(file, draft, self.remarks)
             with draft.open("rb") as copy:
                 digest = sha256_of(copy)
                 size = copy.tell()
@@ -252,14 +256,24 @@ def _append_lines(lines: Lines, target: Path, after: Position, upto: int | None)
     return last
 
 
-def _copy_content(place: Path, draft: Path) -> None:
+def copy_content(file: HomeFile, draft: Path, remarks: list[str]) -> None:
     """Copy a file; a database as SQLite sees it, since another process may write it. Raises OSError."""
+    place = file.place
     draft.touch(mode=0o600)
     if place.name.endswith(SQLITE):
-        with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(f"{place.as_uri()}?mode=ro", uri=True)) as source:
-            with closing(sqlite3.connect(draft)) as copy:
+        try:
+            with (
+                closing(sqlite3.connect(f"{place.as_uri()}?mode=ro", uri=True)) as source,
+                closing(sqlite3.connect(draft)) as copy,
+            ):
                 source.backup(copy)
             return
+        except sqlite3.DatabaseError as error:
+            if any(os.path.exists(f"{place}{left}") for left in LEFT_BY_SQLITE):
+                remarks.append(
+                    f"{file.path} cannot be read by SQLite ({error}); it is in the backup without its WAL or journal, and"
+                    " may be damaged there."
+                )
     with place.open("rb") as content, draft.open("wb") as copied:
         shutil.copyfileobj(content, copied, _BLOCK)
 

@@ -10,6 +10,7 @@ import os
 import secrets
 import subprocess
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -18,8 +19,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gateway import VERSION
-from gateway.backup.backup_folder import BackupResult
-from gateway.backup.home_content import HomeFile, HomeLog, files_of, logs_of
+from gateway.backup.backup_folder import BackupResult, copy_content
+from gateway.backup.home_content import SQLITE, HomeFile, HomeLog, files_of, logs_of
 from gateway.backup.manifest import FORMAT, MANIFEST, BackupRefused, FileEntry, LogEntry, Manifest, encode_manifest
 from gateway.support.home import Home
 from sessions.events.errors import JournalDamaged, UnknownSession
@@ -34,10 +35,13 @@ _AGE = "age"
 def stream_backup(home: Home, out: BinaryIO, now: Callable[[], datetime], *, with_secrets: bool) -> BackupResult:
     """Write a backup as a tar archive. Raises OSError, SessionsError."""
     began, remarks = stamp(now()), list[str]()
-    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+    with (
+        tempfile.TemporaryDirectory(prefix="exuvia-backup-") as drafts,
+        tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+    ):
         logs = [each for log in logs_of(home) if (each := _add_log(archive, log, remarks)) is not None]
         found = files_of(home, secrets=with_secrets)
-        files = [entry for file in found if (entry := _add_file(archive, file, remarks)) is not None]
+        files = [entry for file in found if (entry := _add_file(archive, file, remarks, Path(drafts))) is not None]
         manifest = Manifest(
             format=FORMAT,
             home=str(home.root),
@@ -111,14 +115,14 @@ class _Hashed(io.RawIOBase):
         return content
 
 
-def _add_file(archive: tarfile.TarFile, file: HomeFile, remarks: list[str]) -> FileEntry | None:
+def _add_file(archive: tarfile.TarFile, file: HomeFile, remarks: list[str], drafts: Path) -> FileEntry | None:
     try:
         if file.place.is_symlink():
             member = _member(file.path, 0)
             member.type, member.linkname = tarfile.SYMTYPE, os.readlink(file.place)
             archive.addfile(member)
             return FileEntry(path=file.path, bytes=0, sha256="", link=member.linkname)
-        opened = file.place.open("rb")
+        opened = _opened_copy(file, drafts, remarks) if file.path.endswith(SQLITE) else file.place.open("rb")
     except FileNotFoundError:
         return None
     except PermissionError as error:
@@ -132,6 +136,16 @@ def _add_file(archive: tarfile.TarFile, file: HomeFile, remarks: list[str]) -> F
         remarks.append(f"{file.path} was shortened while it was read; what is missing is zeros in the backup.")
     digest = content.hash.hexdigest()
     return FileEntry(path=file.path, bytes=size, sha256=digest, mode=mode, changed=file.found.st_mtime_ns)
+
+
+def _opened_copy(file: HomeFile, drafts: Path, remarks: list[str]) -> BinaryIO:
+    """Open a copy of a database as SQLite sees it, which has no name any more. Raises OSError."""
+    draft = drafts / "copy"
+    try:
+        copy_content(file, draft, remarks)
+        return draft.open("rb")
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _member(path: str, size: int, mode: int = 0o600) -> tarfile.TarInfo:

@@ -27,9 +27,11 @@ _DERIVED = {"lock", "address", "held_up.json", "jobs", "models.json"}
 _DERIVED_PREFIXES = ("catalog.sqlite", "messages.sqlite", "memory.")
 _SECRETS = {"token", "secrets", "mcp_logins", "export_key"}
 _CHANNEL_SECRETS = ("login.json", "token.json")
-_LEFT_BY_SQLITE = ("-wal", "-shm", "-journal")
 SQLITE = ".sqlite"
 """The suffix of a database, which is copied by SQLite, because it may be written meanwhile."""
+
+LEFT_BY_SQLITE = ("-wal", "-shm", "-journal")
+"""What SQLite appends to the name of a database for the files beside it; the copy needs none of them."""
 
 
 class HomeLog(NamedTuple):
@@ -119,6 +121,6 @@ def _is_left_out(path: str, *, secrets: bool) -> bool:
         return True
     if area == "attachments" and name.startswith("."):
         return True
-    if area in {"channels", "plugins"} and any(name.endswith(SQLITE + left) for left in _LEFT_BY_SQLITE):
+    if any(name.endswith(SQLITE + left) for left in LEFT_BY_SQLITE):
         return True
     return area == "channels" and not secrets and (name in _CHANNEL_SECRETS or name.startswith("keys-"))

@@ -6,15 +6,18 @@ import asyncio
 import io
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tarfile
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from gateway.backup.backup_folder import LONGEST_REST, back_up
+from gateway.backup.backup_stream import stream_backup
 from gateway.backup.known_backups import note_backup, note_in_backups
 from gateway.backup.ledger import delete_again, outstanding
 from gateway.backup.manifest import BackupRefused, FileEntry, Manifest, encode_manifest
@@ -110,7 +113,7 @@ def test_a_backup_rests_after_each_copy_and_only_then(tmp_path: Path, monkeypatc
     assert len(rests) == first.logs + first.files
     assert all(0 < rest <= LONGEST_REST for rest in rests)
     back_up(home, folder, now, with_secrets=False)
-    assert len(rests) == first.logs + first.files
+    assert len(rests) == first.logs + first.files + 1  # a database is always copied
 
 
 def test_what_was_rewritten_or_removed_leaves_the_backup(tmp_path: Path) -> None:
@@ -169,6 +172,70 @@ def test_damage_in_the_home_is_reported_and_the_rest_is_copied(tmp_path: Path) -
     assert done.remarks == (f"sessions/{NEW}.jsonl is damaged in line 4; only what is before it is in the backup.",)
     again = restored(folder, tmp_path / "again")
     assert (again / "sessions" / f"{NEW}.jsonl").read_bytes() == b"".join(lines[:3])
+
+
+def archived(home: Home, root: Path) -> Path:
+    """Restore a home from an archive of it."""
+    archive = io.BytesIO()
+    stream_backup(home, archive, now, with_secrets=True)
+    archive.seek(0)
+    with new_home(Home(root)) as draft:
+        unpack_archive(archive, draft)
+    return root
+
+
+def put(database: sqlite3.Connection, value: str) -> None:
+    with database:
+        database.execute("INSERT INTO kept VALUES (?)", [value])
+
+
+def rows_in(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return [value for (value,) in database.execute("SELECT value FROM kept ORDER BY value")]
+
+
+@pytest.mark.parametrize("name", ["channels/matrix/keys-DEVICE.sqlite", "plugins/tool/own.sqlite", "workspace/own.sqlite"])
+def test_a_backup_has_the_rows_that_are_only_in_the_wal_of_an_open_database(tmp_path: Path, name: str) -> None:
+    home, folder = a_home(tmp_path / "home"), tmp_path / "backup"
+    place = home.root / name
+    place.parent.mkdir(exist_ok=True)
+    with closing(sqlite3.connect(place)) as database:
+        place.chmod(0o640)
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE kept (value TEXT)")
+        put(database, "first")
+        back_up(home, folder, now, with_secrets=True)
+        before = place.stat()
+        put(database, "second")
+        assert (place.stat().st_size, place.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+        assert back_up(home, folder, now, with_secrets=True).copied > 0
+        assert back_up(home, folder, now, with_secrets=True).copied == 0
+        assert verify_backup(folder)[1] == []
+        for again in (restored(folder, tmp_path / "folder"), archived(home, tmp_path / "archive")):
+            assert [path.name for path in (again / name).parent.glob("*.sqlite*")] == [place.name]
+            assert (again / name).stat().st_mode == before.st_mode
+            assert rows_in(again / name) == ["first", "second"]
+
+
+def test_a_database_whose_transaction_was_interrupted_is_reported(tmp_path: Path) -> None:
+    """SQLite cannot roll it back without writing to the home."""
+    home = a_home(tmp_path / "home")
+    place, there = tmp_path / "own.sqlite", home.root / "plugins/tool/own.sqlite"
+    with closing(sqlite3.connect(place)) as database:
+        database.execute("CREATE TABLE kept (value TEXT)")
+        with database:
+            database.executemany("INSERT INTO kept VALUES (?)", [("first" * 100,)] * 100)
+        database.execute("PRAGMA cache_size = 1")  # changed pages are written before the commit
+        database.execute("UPDATE kept SET value = upper(value)")
+        for left in ("", "-journal"):
+            shutil.copy(f"{place}{left}", f"{there}{left}")
+    for done in (
+        back_up(home, tmp_path / "backup", now, with_secrets=False),
+        stream_backup(home, io.BytesIO(), now, with_secrets=False),
+    ):
+        assert len(done.remarks) == 1
+        assert done.remarks[0].startswith("plugins/tool/own.sqlite cannot be read by SQLite (")
 
 
 def test_a_torn_tail_is_not_copied(tmp_path: Path) -> None:
