@@ -661,6 +661,38 @@ async def test_conversations_whose_journals_cannot_be_read_during_an_erasure_kee
         assert status != 200 or "catalog.sqlite" not in places(tmp_path)
 
 
+def damage(journal: Path) -> None:
+    """Change the sum of the second line of a journal, which has nothing to erase."""
+    lines = journal.read_bytes().splitlines(keepends=True)
+    lines[1] = lines[1][:-19] + b"0" * 16 + lines[1][-3:]
+    journal.write_bytes(b"".join(lines))
+
+
+async def test_a_damaged_journal_that_quotes_what_is_erased_is_named_in_the_receipt(tmp_path: Path) -> None:
+    home = await a_home(tmp_path / "home")
+    journal = home.sessions / f"{OTHER}.jsonl"
+    damage(journal)
+    damaged = journal.read_bytes()
+    async with gateway(home.root, settings=SETTINGS) as running:
+        status, receipt = await ask_to_erase(running, "main", message=MESSAGE)
+    assert (status, receipt["sessions"]) == (200, 2)
+    assert f"Quotations in the damaged journal of {OTHER}, which was not changed." in receipt["remains"]
+    assert "erasure_finished" in home.deletions.read_text()
+    assert (places(home.root), journal.read_bytes()) == ({f"sessions/{OTHER}.jsonl"}, damaged)
+
+
+async def test_everything_else_is_erased_if_the_journal_with_the_message_is_damaged(tmp_path: Path) -> None:
+    home = await a_home(tmp_path / "home")
+    damage(home.sessions / f"{MAIN}.jsonl")
+    for _ in range(2):
+        done = await asyncio.to_thread(exuvia, "erase", "message", "main", str(MESSAGE), "--home", home.root, "--yes")
+        assert done.returncode != 0
+        assert f"{MAIN}.jsonl, line 2".encode() in done.stderr
+        assert "erasure_finished" not in home.deletions.read_text()
+        left = {place for place in places(home.root) if not place.startswith("attachments/")}
+        assert left == {f"sessions/{MAIN}.jsonl", f"quarantine/{MAIN}-20261120T090000.000000Z-10.tail"}
+
+
 class Attempts:
     """The conversations that kept an erasure from beginning, one for each attempt, and the sessions that were stopped."""
 

@@ -185,7 +185,8 @@ class Erasures:
         self._now = now
 
     async def order(self, person: str, chosen: Mapping[str, Chosen], by: str) -> ErasureOrdered:
-        """Return the order to erase something of a person's sessions, with the forks and origins that share it."""
+        """Return the order to erase something of a person's sessions, with the forks and origins that share it. Raises
+        UnknownSession, StorageFailed."""
         sessions = [row.session for row in await self._catalog.every(person)]
         draft = ErasureOrdered(erasure=_new_id(), person=person, by=by)
         parts = await asyncio.to_thread(family, self._store, sessions, chosen)
@@ -241,8 +242,14 @@ class Erasures:
         return plan
 
     async def carry_out(self, plan: ErasurePlan) -> Erased:
-        """Erase everything that a plan reaches. Its sessions, and those that change, are closed. Raises SessionsError,
-        OSError, or an error of an index; then it can be repeated."""
+        """Erase everything that a plan reaches. Its sessions, and those that change, are closed.
+
+        A damaged journal is left unchanged with what was set aside of it. If it only quotes what is erased, the receipt
+        names it; if the order names it, everything else is erased first, then JournalDamaged is raised.
+
+        Raises:
+            SessionsError, OSError, or an error of an index: Something could not be erased; then it can be repeated.
+        """
         order, scrubber = plan.order, plan.scrubber
         sections = [section for found in plan.reached.values() for section in found.sections]
         notes = sorted(
@@ -253,26 +260,40 @@ class Erasures:
             }
         )
         changed = await self._erase_from_logs(lambda each: quote_eraser(each, scrubber))
-        events = 0
+        events, damaged = 0, dict[str, JournalDamaged]()
         for session in plan.changing:
-            events += await self._rewrite(session, order, plan.eraser(session, scrubber))
+            try:
+                events += await self._rewrite(session, order, plan.eraser(session, scrubber))
+            except JournalDamaged as error:
+                damaged[session] = error
         await self._erase_facts(plan.facts)
-        touched = tuple(dict.fromkeys([*plan.changing, *(each.session for each in order.sessions)]))
+        named = [each.session for each in order.sessions]
+        touched = tuple(each for each in dict.fromkeys([*plan.changing, *named]) if each not in damaged)
         await self._refresh_catalog(touched, order.person)
         await asyncio.to_thread(self._remove_set_aside, touched)
         sessions = [row.session for row in await self._catalog.every(order.person)]
         files = {*order.attachments, *(digest for found in plan.reached.values() for digest in found.attachments)}
         removed, _ = await asyncio.to_thread(self._attachments.release, order.person, files, self._store, sessions)
         await self._derived.purge(touched, notes)
-        log.info("content_erased", erasure=order.erasure, sessions=len(plan.changing), events=events, by=order.by)
+        for session in named:
+            if session in damaged:
+                raise damaged[session]
+        for session, damage in damaged.items():
+            log.error("quotations_not_erased", erasure=order.erasure, session=session, reason=str(damage))
+        sessions_changed = len(plan.changing) - len(damaged)
+        log.info("content_erased", erasure=order.erasure, sessions=sessions_changed, events=events, by=order.by)
         return Erased(
             erasure=order.erasure,
-            sessions=len(plan.changing),
+            sessions=sessions_changed,
             events=events,
             notes=tuple(notes),
             facts=len(plan.facts.ids),
             attachments=removed,
-            remains=(*self._derived.remains, *_left_out(scrubber)),
+            remains=(
+                *self._derived.remains,
+                *_left_out(scrubber),
+                *(f"Quotations in the damaged journal of {session}, which was not changed." for session in damaged),
+            ),
             logs=tuple(changed),
         )
 
