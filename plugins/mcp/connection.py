@@ -219,10 +219,11 @@ class Connection:
         """Wait before the next attempt; a login in the meantime ends the wait."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                if self._oauth is None:
-                    await asyncio.sleep(seconds)
-                else:
-                    await self._oauth.changed()
+                if self._oauth is not None:
+                    with suppress(Exception):  # no thread can be started to look at the file
+                        await self._oauth.changed()
+                        return
+                await asyncio.sleep(seconds)
 
     async def _serve(self) -> None:
         """Connect, and serve requests until the connection ends. Always raises."""

@@ -435,6 +435,30 @@ async def test_a_waiting_server_notices_a_login_of_another_process(tmp_path: Pat
             await until(lambda: report(source, "far").ready)
 
 
+async def test_a_server_whose_login_cannot_be_looked_at_is_connected_to_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = asyncio.Event()
+    changed = OAuthFlow.changed
+
+    async def changed_after_a_failure(flow: OAuthFlow) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("can't start new thread")
+        await changed(flow)
+
+    monkeypatch.setattr(OAuthFlow, "changed", changed_after_a_failure)
+    async with serving() as server:
+        login = AuthorizationServer(server)
+        server.answer = login.answer
+        keys = ServerKeys(url=server.url)
+        async with opened(tmp_path, far=keys) as source:
+            await failed.wait()
+            async with opened(tmp_path, prepare_login=at_once, far=keys):
+                pass
+            await until(lambda: report(source, "far").ready)
+
+
 async def test_a_login_is_for_the_configured_address_alone(tmp_path: Path) -> None:
     async with serving() as server, serving() as other:
         login = AuthorizationServer(server)
