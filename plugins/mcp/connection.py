@@ -28,7 +28,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from plugins.api.tool import ToolContext
 from plugins.mcp.definitions import MESSAGE_BYTES, TOOLS, one_visible_line
 from plugins.mcp.elicitation import answer_elicitation
-from plugins.mcp.http_transport import guarded_client, trusted_certificates
+from plugins.mcp.http_transport import SESSION_LOST, guarded_client, trusted_certificates
 from plugins.mcp.mcp_settings import ServerKeys
 from plugins.mcp.oauth import LoginNeeded, OAuthFlow
 from plugins.mcp.sandboxed_transport import SandboxedTransport
@@ -82,7 +82,7 @@ class Unavailable(ToolFailed):
     """The server is not available; `str(error)` is a sentence."""
 
 
-class _Refused(Exception):
+class _Refused(Unavailable):
     """The server did not take a request, since it no longer knows the session."""
 
 
@@ -219,10 +219,11 @@ class Connection:
         """Wait before the next attempt; a login in the meantime ends the wait."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                if self._oauth is None:
-                    await asyncio.sleep(seconds)
-                else:
-                    await self._oauth.changed()
+                if self._oauth is not None:
+                    with suppress(Exception):  # no thread can be started to look at the file
+                        await self._oauth.changed()
+                        return
+                await asyncio.sleep(seconds)
 
     async def _serve(self) -> None:
         """Connect, and serve requests until the connection ends. Always raises."""
@@ -396,10 +397,12 @@ class Connection:
         error = request.exception()
         if error is None:
             return request.result()
-        if isinstance(error, MCPError) and error.error.message == "Session terminated":
-            self._client = None
-            self._restart.set()
-            raise _Refused from error
+        if isinstance(error, MCPError) and error.error.data == SESSION_LOST:
+            if self._client is client:
+                self._client = None
+                self._restart.set()
+            sentence = f"The MCP server {self.name} no longer knows the session; it is being connected to again."
+            raise (_Refused if error.error.code == 404 else Unavailable)(sentence) from error
         # Over HTTP the SDK has the same code for the end of a single answer.
         if isinstance(error, MCPError) and error.error.message == "Connection closed":
             if self._client is client:

@@ -8,6 +8,8 @@ machines offer their credentials, are never connected to.
 from __future__ import annotations
 
 import asyncio
+import re
+import secrets
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -25,6 +27,14 @@ READ_SECONDS = 300.0
 
 UNREACHABLE = -32050
 """The code of an answer that says that a message could not be sent."""
+
+SESSION_LOST = secrets.token_hex()
+"""The data of an error that says that the server no longer knows the session; no server can send it.
+
+The code of the error is the HTTP status: 404 if nothing ran, 400 if that is only likely from what the server says."""
+
+_UNKNOWN_SESSION = re.compile(rb"session id|not initialized", re.IGNORECASE)
+"""What servers say that answer 400 where the protocol demands 404."""
 
 _Address: TypeAlias = IPv4Address | IPv6Address
 
@@ -44,15 +54,19 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request. Raises TransportError, unless it is a message to the server: then the failure is an answer to this
-        message, since the SDK would otherwise end the connection with all its other requests."""
+        message, since the SDK would otherwise end the connection with all its other requests.
+
+        Where the server no longer knows the session, the answer says so: the SDK would pass on an error of the server."""
         try:
-            return await self._send(request)
-        except httpx2.TransportError as error:
+            response = await self._send(request)
+            if not await _is_session_lost(request, response):
+                return response
+            await response.aclose()
+            return _error(request, response.status_code, response.status_code, "The server no longer knows the session.")
+        except (httpx2.TransportError, httpx2.StreamError) as error:
             if request.method != "POST" or request.url != self._server:
                 raise
-            sentence = f"The server cannot be reached: {error or type(error).__name__}."
-            answer = {"jsonrpc": "2.0", "id": None, "error": {"code": UNREACHABLE, "message": sentence}}
-            return httpx2.Response(503, json=answer, request=request)
+            return _error(request, 503, UNREACHABLE, f"The server cannot be reached: {error or type(error).__name__}.")
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         url = request.url
@@ -153,6 +167,24 @@ class _BoundedStream(httpx2.AsyncByteStream):
     async def aclose(self) -> None:
         """Close the connection."""
         await self._stream.aclose()
+
+
+async def _is_session_lost(request: httpx2.Request, response: httpx2.Response) -> bool:
+    if request.method != "POST" or "Mcp-Session-Id" not in request.headers:
+        return False
+    if response.status_code == 400:
+        try:
+            return _UNKNOWN_SESSION.search(await response.aread()) is not None
+        except BaseException:
+            await response.aclose()
+            raise
+    return response.status_code == 404
+
+
+def _error(request: httpx2.Request, status: int, code: int, message: str) -> httpx2.Response:
+    """Return a response of our own, whose error the SDK passes on."""
+    error = {"code": code, "message": message, **({} if code == UNREACHABLE else {"data": SESSION_LOST})}
+    return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
 
 
 async def _bounded(response: httpx2.Response) -> httpx2.Response:

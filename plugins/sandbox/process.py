@@ -12,7 +12,7 @@ import socket
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -55,34 +55,32 @@ async def start(
         SandboxFailed: The sandbox could not be made; nothing has run.
     """
     specification = await asyncio.to_thread(_specification, list(argv), policy, level, dict(environment or {}), cwd)
-    control, controlled = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    control.setblocking(False)
-    output, written = os.pipe2(os.O_CLOEXEC)
-    os.set_blocking(output, False)
-    files = [_file_with(marshal.dumps(specification)), *([] if isinstance(stdin, int) else [_file_with(stdin)])]
-    try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-I", "-S", "-X", "utf8", "-c", _PROGRAM, str(Path(__file__).parent)),
-            *(str(files[0]), str(controlled.fileno())),
-            stdin=stdin if isinstance(stdin, int) else files[1],
-            stdout=written,
-            stderr=written,
-            env={},
-            cwd="/",
-            pass_fds=(files[0], controlled.fileno()),
-            start_new_session=True,
-        )
-    except BaseException as error:
-        control.close()
-        os.close(output)
-        if isinstance(error, OSError):
+    with contextlib.ExitStack() as kept, contextlib.ExitStack() as passed:
+        try:
+            control, controlled = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            kept.callback(control.close)
+            passed.callback(controlled.close)
+            control.setblocking(False)
+            output, written = os.pipe2(os.O_CLOEXEC)
+            kept.callback(os.close, output)
+            passed.callback(os.close, written)
+            os.set_blocking(output, False)
+            file = passed.enter_context(_file_with(marshal.dumps(specification)))
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-I", "-S", "-X", "utf8", "-c", _PROGRAM, str(Path(__file__).parent)),
+                *(str(file), str(controlled.fileno())),
+                stdin=stdin if isinstance(stdin, int) else passed.enter_context(_file_with(stdin)),
+                stdout=written,
+                stderr=written,
+                env={},
+                cwd="/",
+                pass_fds=(file, controlled.fileno()),
+                start_new_session=True,
+            )
+        except OSError as error:
             raise SandboxFailed(f"No process can be started: {error.strerror}.") from error
-        raise
-    finally:
-        controlled.close()
-        for descriptor in (*files, written):
-            os.close(descriptor)
+        kept.pop_all()
     started = SandboxedProcess(process, control, output, policy.limits.output)
     try:
         await started.begin()
@@ -183,7 +181,9 @@ class SandboxedProcess:
     async def _await_end(self) -> Ended:
         report: dict[str, Any] = {}
         while "exit_code" not in report:
-            report, _ = await self._receive()
+            report, descriptors = await self._receive()
+            for descriptor in descriptors:  # the listener of a start that was given up
+                os.close(descriptor)
             if not report:
                 break
         await self._process.wait()
@@ -226,16 +226,20 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _file_with(content: bytes) -> int:
-    """Return the descriptor of a file in memory, open at its beginning."""
+@contextlib.contextmanager
+def _file_with(content: bytes) -> Iterator[int]:
+    """Provide the descriptor of a file in memory, open at its beginning, in a `with` block."""
     descriptor = os.memfd_create("sandbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    with open(descriptor, "wb", closefd=False) as file:
-        file.write(content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    fcntl.fcntl(
-        descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
-    )
-    return descriptor
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        fcntl.fcntl(
+            descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+        )
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _specification(

@@ -37,6 +37,7 @@ class HttpServer:
         self.requests: list[tuple[str, str]] = []
         self.headers: list[dict[str, str]] = []
         self.answer: Answer | None = None
+        self.unknown_session: tuple[int, str, str] = (404, "", "text/plain")
 
     async def handle(self, request: web.Request) -> web.StreamResponse:  # noqa: PLR0911 - one for each request
         self.requests.append((request.method, request.path))
@@ -63,7 +64,8 @@ class HttpServer:
             case "server/discover":
                 error = {"code": -32601, "message": "Method not found"}
                 return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error})
-        return web.Response(status=404)
+        status, text, content_type = self.unknown_session
+        return web.Response(status=status, text=text, content_type=content_type)
 
     def result(self, message: dict[str, Any], result: Any, headers: dict[str, str] | None = None) -> web.Response:
         return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result}, headers=headers)
@@ -95,10 +97,97 @@ async def test_the_tools_of_an_address_are_called_with_its_headers_and_within_a_
         assert server.requests[-1] == ("DELETE", "/mcp")
 
 
-async def test_a_server_that_forgot_the_session_is_connected_to_again_and_the_call_repeated(tmp_path: Path) -> None:
+def rpc_error(identifier: str | None, code: int, message: str) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": message}})
+
+
+NOT_FOUND = [
+    ("", "text/plain"),
+    ("<h1>Not Found</h1>", "text/html"),
+    (rpc_error(None, -32001, "Session not found"), "application/json"),
+    (rpc_error("server-error", -32600, "Session not found"), "application/json"),
+]
+
+
+@pytest.mark.parametrize(("text", "content_type"), NOT_FOUND)
+async def test_a_server_that_forgot_the_session_is_connected_to_again_and_the_call_repeated(
+    tmp_path: Path, text: str, content_type: str
+) -> None:
     async with serving() as server, opened(tmp_path, far=ServerKeys(url=server.url)) as source:
+        server.unknown_session = 404, text, content_type
         server.sessions += 1  # as after a restart of the server
         assert (await run(source, "far_echo", text="again")).text == "again"
+
+
+@pytest.mark.parametrize(
+    ("text", "content_type"),
+    [
+        (rpc_error(None, -32000, "Bad Request: No valid session ID provided"), "application/json"),
+        (rpc_error(None, -32000, "Bad Request: Server not initialized"), "application/json"),
+        ("Bad Request: No valid session ID provided", "text/plain"),
+    ],
+)
+async def test_a_server_that_calls_a_forgotten_session_a_bad_request_is_connected_to_again(
+    tmp_path: Path, text: str, content_type: str
+) -> None:
+    async with serving() as server, opened(tmp_path, far=ServerKeys(url=server.url)) as source:
+        server.unknown_session = 400, text, content_type
+        server.sessions += 1
+        with pytest.raises(ToolFailed, match="no longer knows the session"):
+            await run(source, "far_echo", text="lost")
+        assert (await run(source, "far_echo", text="next")).text == "next"
+
+
+async def test_another_bad_request_is_told_and_does_not_end_the_connection(tmp_path: Path) -> None:
+    async def bad(_: web.Request, message: dict[str, Any]) -> web.StreamResponse | None:
+        if message.get("method") != "tools/call" or message["params"]["arguments"]["text"] != "bad":
+            return None
+        return web.Response(status=400, text=rpc_error(None, -32602, "No such text"), content_type="application/json")
+
+    async with serving() as server, opened(tmp_path, far=ServerKeys(url=server.url)) as source:
+        server.answer = bad
+        with pytest.raises(ToolFailed, match="No such text"):
+            await run(source, "far_echo", text="bad")
+        assert (await run(source, "far_echo", text="next")).text == "next"
+        assert report(source, "far").starts == 1
+
+
+@pytest.mark.parametrize(("text", "content_type"), NOT_FOUND)
+async def test_a_server_that_forgets_each_session_fails_the_call(tmp_path: Path, text: str, content_type: str) -> None:
+    calls = 0
+
+    async def forget(_: web.Request, message: dict[str, Any]) -> web.StreamResponse | None:
+        nonlocal calls
+        if message.get("method") != "tools/call":
+            return None
+        calls += 1
+        return web.Response(status=404, text=text, content_type=content_type)
+
+    async with serving() as server, opened(tmp_path, far=ServerKeys(url=server.url)) as source:
+        server.answer = forget
+        with pytest.raises(ToolFailed, match="no longer knows the session"):
+            await run(source, "far_echo", text="x")
+        assert calls == 2
+        server.answer = None
+        assert (await run(source, "far_echo", text="next")).text == "next"
+
+
+@pytest.mark.parametrize("message", ["Session terminated", "Session not found"])
+async def test_a_call_that_a_server_answers_with_such_an_error_is_not_repeated(tmp_path: Path, message: str) -> None:
+    calls = 0
+
+    async def failing(_: web.Request, sent: dict[str, Any]) -> web.StreamResponse | None:
+        nonlocal calls
+        if sent.get("method") != "tools/call":
+            return None
+        calls += 1
+        return web.Response(text=rpc_error(sent["id"], -32600, message), content_type="application/json")
+
+    async with serving() as server, opened(tmp_path, far=ServerKeys(url=server.url)) as source:
+        server.answer = failing
+        with pytest.raises(ToolFailed, match=message):
+            await run(source, "far_echo", text="x")
+        assert calls == 1
 
 
 async def test_a_server_that_is_away_for_one_call_serves_the_next(tmp_path: Path) -> None:
@@ -341,6 +430,30 @@ async def test_a_waiting_server_notices_a_login_of_another_process(tmp_path: Pat
         server.answer = login.answer
         keys = ServerKeys(url=server.url)
         async with opened(tmp_path, far=keys) as source:
+            async with opened(tmp_path, prepare_login=at_once, far=keys):
+                pass
+            await until(lambda: report(source, "far").ready)
+
+
+async def test_a_server_whose_login_cannot_be_looked_at_is_connected_to_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = asyncio.Event()
+    changed = OAuthFlow.changed
+
+    async def changed_after_a_failure(flow: OAuthFlow) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("can't start new thread")
+        await changed(flow)
+
+    monkeypatch.setattr(OAuthFlow, "changed", changed_after_a_failure)
+    async with serving() as server:
+        login = AuthorizationServer(server)
+        server.answer = login.answer
+        keys = ServerKeys(url=server.url)
+        async with opened(tmp_path, far=keys) as source:
+            await failed.wait()
             async with opened(tmp_path, prepare_login=at_once, far=keys):
                 pass
             await until(lambda: report(source, "far").ready)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import select
+import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from plugins.sandbox.detection import detect
 from plugins.sandbox.policy import Ended, SandboxFailed, SandboxPolicy, SandboxStatus, accepted_level
-from plugins.sandbox.process import start
+from plugins.sandbox.process import SandboxedProcess, start
 from tests.waiting import deadline, until
 
 LEVELS = ["full", "partial", "none"]
@@ -105,6 +109,46 @@ async def test_a_start_that_is_cancelled_leaves_nothing_behind(workspace: Path, 
             await task
     await until(lambda: set(children.read_text().split()) <= others)
     await until(lambda: set(os.listdir("/proc/self/fd")) == before)
+
+
+async def test_a_listener_that_arrives_after_the_start_was_given_up_is_closed(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def give_up(started: SandboxedProcess) -> None:
+        await until(lambda: select.select([started._control], [], [], 0)[0])
+        raise asyncio.CancelledError
+
+    before = set(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(SandboxedProcess, "begin", give_up)
+    async with deadline():
+        with pytest.raises(asyncio.CancelledError):
+            await start(["sleep", "1000"], SandboxPolicy(workspace=workspace, network=True), level="full")
+    await until(lambda: set(os.listdir("/proc/self/fd")) == before)
+
+
+@pytest.mark.parametrize(
+    ("name", "working"), [("socket.socketpair", 0), ("os.pipe2", 0), ("os.memfd_create", 0), ("os.memfd_create", 1)]
+)
+async def test_a_start_without_a_free_descriptor_fails_and_leaves_nothing_behind(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, name: str, working: int
+) -> None:
+    owner, _, function = name.partition(".")
+    module = {"os": os, "socket": socket}[owner]
+    original, calls = getattr(module, function), 0
+
+    def scarce(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > working:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return original(*arguments)
+
+    before = set(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr(module, function, scarce)
+        with pytest.raises(SandboxFailed, match="Too many open files"):
+            await start(["true"], SandboxPolicy(workspace=workspace), level="none")
+    assert set(os.listdir("/proc/self/fd")) == before
 
 
 async def test_what_is_private_is_not_seen_even_in_the_workspace(workspace: Path) -> None:
