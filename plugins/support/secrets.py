@@ -96,8 +96,14 @@ def held_back(text: str) -> int:
     next piece of the text is known."""
     longest = 0
     for secret in _parts:
-        for length in range(min(len(secret) - 1, len(text)), longest, -1):
-            if secret[length - 1] == text[-1] and text.endswith(secret[:length]):
+        # A beginning of SHORTEST characters or more is tried only where the first ones occur.
+        at = text.find(secret[:SHORTEST], max(len(text) - len(secret) + 1, 0))
+        while at >= 0 and len(text) - at > longest:
+            if secret.startswith(text[at:]):
+                longest = len(text) - at
+            at = text.find(secret[:SHORTEST], at + 1)
+        for length in range(min(SHORTEST - 1, len(text)), longest, -1):
+            if text.endswith(secret[:length]):
                 longest = length
                 break
     return longest
