@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exuvia import OutputFile, ToolFailed, ToolOutput
@@ -175,12 +175,14 @@ async def test_a_secret_is_hidden_wherever_the_output_is_cut(monkeypatch: pytest
 @given(
     st.lists(st.text("ab", min_size=secrets.SHORTEST, max_size=24), min_size=1, max_size=4),
     st.text("abc", max_size=30),
-    st.integers(0, 24),
+    st.integers(1, 24),
 )
+@example(["aaaaaaaab"], "", 1)
+@example(["aaaaaaaaabbb"], "a", 3)
 def test_the_longest_beginning_of_a_secret_at_the_end_of_a_text_is_held_back(
-    known: list[str], before: str, cut: int
+    known: list[str], before: str, missing: int
 ) -> None:
-    text = before + known[0][:cut]
+    text = before + known[0][:-missing]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secrets, "_parts", tuple(known))
         held = secrets.held_back(text)
