@@ -149,9 +149,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture(autouse=True)
 def _secrets_of_one_test() -> Iterator[None]:
     """Forget the secrets that a test has registered."""
-    before = secrets._whole, secrets._parts
+    before = secrets._lasting.copy(), secrets._renewed.copy(), secrets._whole, secrets._parts
     yield
-    secrets._whole, secrets._parts = before
+    secrets._lasting, secrets._renewed, secrets._whole, secrets._parts = before
 
 
 @pytest.fixture(autouse=True)

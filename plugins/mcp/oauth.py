@@ -116,10 +116,14 @@ class OAuthFlow:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             login = msgspec.json.decode(self._file.read_bytes()[:LARGEST], type=_Login)
             if login.url == url:  # a token is for this address alone
-                for name in ("access_token", "refresh_token"):
-                    hide(Secret(str((login.tokens or {}).get(name) or "")))
+                self.hide_tokens(login)
                 return login
         return _Login(url=url)
+
+    def hide_tokens(self, login: _Login) -> None:
+        """Record the tokens of a login as secrets."""
+        for name in ("access_token", "refresh_token"):
+            hide(Secret(str((login.tokens or {}).get(name) or "")), source=f"{self._file}:{name}")
 
     def write(self, login: _Login) -> None:
         """Keep a login, durably, in a file that only this user can read (0600). Blocks; raises OSError."""
@@ -240,8 +244,7 @@ class _StoredOAuth(OAuthClientProvider):
         login.authorization_server = context.auth_server_url
         login.metadata = _dumped(context.oauth_metadata)
         login.resource = _dumped(context.protected_resource_metadata)
-        hide(Secret(tokens.access_token))
-        hide(Secret(tokens.refresh_token or ""))
+        self._flow.hide_tokens(login)
         await asyncio.to_thread(self._flow.write, login)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:

@@ -1,19 +1,24 @@
 """`Secret`, a value that is never printed, and the removal of secrets from texts.
 
 Servers and plugins may repeat secrets in their messages. All secrets that the gateway knows are recorded here, so that
-`scrubbed` can remove them from events, frames, replies and log lines. A replaced secret stays recorded.
+`scrubbed` can remove them from events, frames, replies and log lines. A replaced secret stays recorded; of tokens that a
+server renews, only the last ones do.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 
 HIDDEN = "(hidden)"
 """The text that replaces a secret."""
 
 SHORTEST = 8
 """The minimum length of a secret that is removed from texts; shorter ones would match parts of other words."""
+
+RENEWALS = 4
+"""Secrets of one source that stay recorded: requests that are under way may still show a previous one."""
 
 _PLACEHOLDERS = frozenset({"lm-studio", "llama-cpp", "no-key-needed", "no-key-required", "not-needed", "sk-no-key-required"})
 """Keys for servers that require none."""
@@ -23,6 +28,12 @@ _PLACES = re.compile(r"_(?:DIR|FILE|PATH)\Z|\APATH_", re.I)
 """Names of variables that contain a path instead of the secret itself."""
 
 _PASSWORD_IN_URL = re.compile(r"[a-z]://[^/@\s:]*:([^/@\s]+)@")
+
+_lasting: set[str] = set()
+_renewed: dict[str, list[str]] = {}
+"""The secrets without a source, and those of each source, the newest last. Both are changed under the lock."""
+
+_lock = threading.Lock()
 
 _whole: frozenset[str] = frozenset()
 _parts: tuple[str, ...] = ()
@@ -62,18 +73,35 @@ def revealed(headers: Mapping[str, Secret]) -> dict[str, str]:
     return {name: value.reveal() for name, value in headers.items()}
 
 
-def hide(secret: Secret) -> None:
+def hide(secret: Secret, source: str = "") -> None:
     """Record a secret, so that `scrubbed` removes it. For a header value such as `Bearer …` this includes the part after the
     scheme.
+
+    Args:
+        secret: The secret.
+        source: Where it comes from, if it is replaced again and again, such as an access token: only the last `RENEWALS`
+            secrets of a source stay recorded. By default the secret stays recorded until the process ends.
     """
     global _whole, _parts
     text = secret.reveal()
-    if not text or text in _whole:
-        return
+    with _lock:
+        if not text or text in _lasting:
+            return
+        if source:
+            _renewed[source] = [*(each for each in _renewed.get(source, ()) if each != text), text][-RENEWALS:]
+        else:
+            _lasting.add(text)
+        whole = frozenset(_lasting).union(*_renewed.values())
+        parts = {part for each in whole for part in _removed(each)}
+        _whole, _parts = whole, tuple(sorted(parts, key=len, reverse=True))
+
+
+def _removed(text: str) -> Iterator[str]:
+    """Yield what is removed from texts because of a secret."""
     words = text.split()
-    found = {text, words[1]} if len(words) == 2 else {text}
-    kept = {each for each in found if len(each) >= SHORTEST and each not in _PLACEHOLDERS}
-    _whole, _parts = _whole | {text}, tuple(sorted({*_parts, *kept}, key=len, reverse=True))
+    for part in (text, words[1]) if len(words) == 2 else (text,):
+        if len(part) >= SHORTEST and part not in _PLACEHOLDERS:
+            yield part
 
 
 def hide_keys_of(environment: Mapping[str, str]) -> None:
@@ -96,8 +124,14 @@ def held_back(text: str) -> int:
     next piece of the text is known."""
     longest = 0
     for secret in _parts:
-        for length in range(min(len(secret) - 1, len(text)), longest, -1):
-            if secret[length - 1] == text[-1] and text.endswith(secret[:length]):
+        # A beginning of SHORTEST characters or more is tried only where the first ones occur.
+        at = text.find(secret[:SHORTEST], max(len(text) - len(secret) + 1, 0))
+        while at >= 0 and len(text) - at > longest:
+            if secret.startswith(text[at:]):
+                longest = len(text) - at
+            at = text.find(secret[:SHORTEST], at + 1)
+        for length in range(min(SHORTEST - 1, len(text)), longest, -1):
+            if text.endswith(secret[:length]):
                 longest = length
                 break
     return longest

@@ -7,12 +7,17 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
+from mcp.shared.auth import OAuthToken
 
 from gateway.conversations.turn.scrubbing import without_secrets
 from gateway.support.errors import sentence_of
+from plugins.mcp.mcp_settings import ServerKeys
+from plugins.mcp.oauth import OAuthFlow
+from plugins.support import secrets
 from plugins.support.http_errors import error_message
 from plugins.support.secrets import HIDDEN, Secret, hide, hide_keys_of, scrubbed
 from plugins.support.untrusted import error_text
@@ -264,6 +269,33 @@ def test_the_longer_of_two_overlapping_secrets_is_replaced_completely() -> None:
     hide(Secret("prefix-0815"))
     hide(Secret("prefix-0815-and-more"))
     assert scrubbed("refused prefix-0815-and-more") == f"refused {HIDDEN}"
+
+
+async def test_of_the_tokens_of_a_login_that_is_renewed_again_and_again_only_the_last_ones_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide(Secret(TOOL_KEY))
+    flow = OAuthFlow("far", ServerKeys(url="https://far.example.org/mcp"), tmp_path / "far.json")
+    flow.interactive(AsyncMock(), AsyncMock(), "http://127.0.0.1/callback")
+    monkeypatch.setattr(flow, "write", lambda login: None)
+    login: Any = await flow.provider()
+    for number in range(1000):
+        await login.set_tokens(OAuthToken(access_token=f"access-{number}-of-far", refresh_token="refresh-of-far"))
+    for recorded in (secrets._whole, secrets._parts):
+        assert len([each for each in recorded if "-of-far" in each]) == secrets.RENEWALS + 1
+    told = f"access-999-of-far access-998-of-far refresh-of-far {TOOL_KEY}"
+    assert scrubbed(told) == " ".join([HIDDEN] * 4)
+
+
+def test_a_token_that_is_configured_too_stays_recorded() -> None:
+    hide(Secret("configured-before-0815"))
+    hide(Secret("configured-before-0815"), source="a server")
+    hide(Secret("configured-after-0815"), source="a server")
+    hide(Secret("configured-after-0815"))
+    for number in range(secrets.RENEWALS + 1):
+        hide(Secret(f"renewed-{number}-0815"), source="a server")
+    told = "configured-before-0815 configured-after-0815 renewed-0-0815 renewed-1-0815"
+    assert scrubbed(told) == f"{HIDDEN} {HIDDEN} renewed-0-0815 {HIDDEN}"
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ import pytest
 from aiohttp import web
 
 from plugins.api.channel import OutboundMessage
-from plugins.channels.email.access_tokens import AccessTokens
+from plugins.channels.email.access_tokens import AccessTokens, _mark
 from plugins.channels.email.email_channel import EmailChannel
 from plugins.channels.email.email_settings import OAuthSettings, server_of
+from plugins.support import secrets
 from plugins.support.errors import PluginError, SettingsRefused
-from plugins.support.secrets import Secret
+from plugins.support.secrets import HIDDEN, Secret, scrubbed
 from plugins.support.state_file import StateFile
 from plugins.testing.channel_checks import RecordingInbox
 from plugins.testing.contexts import ManualClock, make_context
@@ -97,6 +98,26 @@ async def test_a_token_is_renewed_before_it_ends_and_new_refresh_tokens_are_kept
             await AccessTokens(settings, context.transport, clock, state).current()
         replaced = OAuthSettings(token_url=token_server.url, client_id="me", refresh_token=Secret("refresh-new"))
         assert await AccessTokens(replaced, context.transport, clock, state).current() == "access-5"
+
+
+async def test_a_kept_refresh_token_and_the_last_renewed_tokens_are_secrets(
+    token_server: TokenServer, tmp_path: Path
+) -> None:
+    settings = OAuthSettings(token_url=token_server.url, client_id="me", refresh_token=Secret("refresh-configured"))
+    token_server.valid = "refresh-kept-4711"
+    async with make_context(tmp_path) as context:
+        clock = ManualClock()
+        state = StateFile(tmp_path / "token.json")
+        await state.save({"of": _mark("refresh-configured"), "refresh_token": token_server.valid})
+        tokens = AccessTokens(settings, context.transport, clock, state)
+        await tokens.current()
+        assert scrubbed("refresh-kept-4711") == HIDDEN
+        before = len(secrets._whole)
+        for number in range(2, 40):
+            clock.move(3500)
+            assert await tokens.current() == f"access-{number}"
+        assert len(secrets._whole) <= before + 2 * secrets.RENEWALS
+        assert scrubbed("access-39 access-38 refresh-39 refresh-38") == " ".join([HIDDEN] * 4)
 
 
 class LoggedIn(NamedTuple):

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exuvia import OutputFile, ToolFailed, ToolOutput
 from gateway.conversations.turn import live_output
 from gateway.conversations.turn.live_output import LiveOutput
 from plugins.support import secrets
-from plugins.support.secrets import Secret
 from sessions.events.events import CallRef
 from tests.gateway.gateways import TOKEN, Client
 from tests.gateway.working_tool import Working, working
@@ -163,9 +162,7 @@ async def test_a_reader_finds_the_end_of_the_output_at_any_offset(pieces: list[s
 
 
 async def test_a_secret_is_hidden_wherever_the_output_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secrets, "_whole", frozenset())
-    monkeypatch.setattr(secrets, "_parts", ())
-    secrets.hide(Secret("sk-12345678"))
+    monkeypatch.setattr(secrets, "_parts", ("sk-12345678",))
     whole = "key=sk-12345678; sk-1 is none"
     for cut in range(len(whole)):
         output = LiveOutput(1, REF, 6, lambda: None)
@@ -173,6 +170,23 @@ async def test_a_secret_is_hidden_wherever_the_output_is_cut(monkeypatch: pytest
         assert not output.since(0)[1].endswith("sk-1234")
         output.add(whole[cut:])
         assert output.since(0) == (0, "key=(hidden); sk-1 is none")
+
+
+@given(
+    st.lists(st.text("ab", min_size=secrets.SHORTEST, max_size=24), min_size=1, max_size=4),
+    st.text("abc", max_size=30),
+    st.integers(1, 24),
+)
+@example(["aaaaaaaab"], "", 1)
+@example(["aaaaaaaaabbb"], "a", 3)
+def test_the_longest_beginning_of_a_secret_at_the_end_of_a_text_is_held_back(
+    known: list[str], before: str, missing: int
+) -> None:
+    text = before + known[0][:-missing]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secrets, "_parts", tuple(known))
+        held = secrets.held_back(text)
+    assert held == max(length for each in known for length in range(len(each)) if text.endswith(each[:length]))
 
 
 async def test_output_may_come_from_a_thread_and_is_ignored_after_the_call() -> None:

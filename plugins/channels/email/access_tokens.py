@@ -78,6 +78,7 @@ class AccessTokens:
         configured = self._settings.refresh_token.reveal()
         kept = await self._state.load()
         refresh_token = kept["refresh_token"] if kept.get("of") == _mark(configured) else configured
+        hide(Secret(refresh_token), source=f"{_mark(configured)}:refresh_token")
         form = {"grant_type": "refresh_token", "client_id": self._settings.client_id, "refresh_token": refresh_token}
         if self._settings.client_secret is not None:
             form["client_secret"] = self._settings.client_secret.reveal()
@@ -95,8 +96,8 @@ class AccessTokens:
             raise SettingsRefused(f"The refresh token is refused; obtain a new one: {error}") from error
         except msgspec.MsgspecError as error:
             raise PluginError(f"{self._settings.token_url} answers with something else than a token: {error}") from error
-        for each in (answer.access_token, answer.refresh_token):
-            hide(Secret(each))
+        hide(Secret(answer.access_token), source=f"{_mark(configured)}:access_token")
+        hide(Secret(answer.refresh_token), source=f"{_mark(configured)}:refresh_token")
         if answer.refresh_token and answer.refresh_token != refresh_token:
             await self._state.save({"of": _mark(configured), "refresh_token": answer.refresh_token})
         self._token = answer.access_token
