@@ -182,7 +182,7 @@ class SandboxedProcess:
         report: dict[str, Any] = {}
         while "exit_code" not in report:
             report, descriptors = await self._receive()
-            for descriptor in descriptors:  # the listener of a start that was given up
+            for descriptor in descriptors:  # the listener of a start that was cancelled
                 os.close(descriptor)
             if not report:
                 break
