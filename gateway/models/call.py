@@ -20,6 +20,7 @@ from gateway.models.spending.spending import Charge, ModelRequest
 from gateway.support.errors import error_fields, sentence_of
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reasoning, Reply, RequestOptions, StreamPart
 from plugins.api.plugin_services import ModelAnswer
+from plugins.http.client import Unanswered
 from plugins.support.errors import BadAnswer, ProviderError, StreamCut, Unreachable
 from plugins.support.untrusted import is_own_object, reraise_cancellation
 from sessions.events.codec import replace_surrogates
@@ -204,10 +205,8 @@ class ReplyStream:
         return min([*named, self._model.limits.output or named[0]])
 
     def _may_cost(self, error: BaseException | None) -> bool:
-        """Return True if the request may cost something although no reply came: part of one did, or nobody knows."""
-        if self._stream is None:
-            return False
-        return bool(self._pieces) or isinstance(error, StreamCut) or not isinstance(error, ProviderError)
+        """Return True if the request may cost something although no reply came."""
+        return self._stream is not None and may_cost(error, begun=bool(self._pieces))
 
     def _estimated(self) -> Usage:
         text = "".join(self._pieces)
@@ -224,6 +223,12 @@ class ReplyStream:
         name, sentence = self._model.provider.name, sentence_of(error)
         log.error("provider_failed", provider=name, **error_fields(error))
         return ProviderCrashed(f"The provider {name} failed: {sentence}", error)
+
+
+def may_cost(error: BaseException | None, *, begun: bool) -> bool:
+    """Return True if a request that was sent and ended with this error may cost something: the answer had `begun`, or nobody
+    knows."""
+    return begun or isinstance(error, StreamCut | Unanswered) or not isinstance(error, ProviderError)
 
 
 def checked_reply(reply: Reply) -> Reply:

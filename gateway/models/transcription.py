@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, aclosing
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from gateway.metrics.counters import Counters
+from gateway.models.call import may_cost
 from gateway.models.spending.spending import Charge, ModelRequest, Spending
 from gateway.models.spending.spending_log import Payer
 from gateway.support.errors import ModelUnknown, error_fields, sentence_of
@@ -24,6 +25,9 @@ from sessions.events.tokens import estimate
 
 PURPOSE = "transcription"
 """The purpose under which tokens are counted."""
+
+BYTES_PER_TOKEN = 300
+"""Bytes of a recording for which a token is estimated: speech at 24 kbit/s has ten tokens a second."""
 
 log = structlog.get_logger("exuvia.models")
 
@@ -96,48 +100,60 @@ class Transcriber:
 
         Raises:
             ModelUnknown: No model transcribes.
-            ProviderError: The provider failed. Nothing else is raised, whatever the provider does, except by `show`.
+            ProviderError: The provider failed, or the request was not admitted (RequestRefused). Nothing else is raised,
+                whatever the provider does, except by `show`.
         """
         name, model = self._chosen()
         provider: Any = self._providers[name]
         request = msgspec.structs.replace(request, model=model)
-        charge = await self._charge(provider, model, person)
-        with self._hold():
-            try:
-                async with aclosing(_checked(provider, request, own=is_own_object(provider))) as parts:
-                    transcript = await self._received(parts, request, show)
-            except ProviderError as error:
-                self._counters.provider_errors.add(name, error.code)
-                raise
-        if transcript.usage is not None:
-            self._counters.count_spent(PURPOSE, f"{name}:{model}", transcript.usage)
-        if charge is not None:
-            charge.settle(transcript.usage, lambda: Usage(output=estimate(transcript.text)))
-        return transcript
+        tokens = await asyncio.to_thread(_input_tokens, request)
+        charge = await self._charge(provider, model, person, tokens)
+        text, failure = "", None
 
-    async def _charge(self, provider: ChatProvider, model: str, person: str) -> Charge | None:
+        def estimated() -> Usage:
+            return Usage(input=tokens, output=estimate(text) if text else 0)
+
+        try:
+            with self._hold():
+                async with aclosing(_checked(provider, request, own=is_own_object(provider))) as parts:
+                    async for part in parts:
+                        if isinstance(part, Delta):
+                            text += part.text
+                            if request.stream:
+                                await show(part.text)
+                            continue
+                        shown, text = text, part.text
+                        if part.usage is not None:
+                            self._counters.count_spent(PURPOSE, f"{name}:{model}", part.usage)
+                        if charge is not None:
+                            charge.settle(part.usage, estimated)
+                        if request.stream and text.startswith(shown) and len(text) > len(shown):
+                            await show(text[len(shown) :])
+                        return part
+            raise StreamCut("The transcript was interrupted before its end.")
+        except ProviderError as error:
+            failure = error
+            self._counters.provider_errors.add(name, error.code)
+            raise
+        finally:
+            if charge is not None:
+                charge.end(estimated if may_cost(failure, begun=bool(text)) else None)
+
+    async def _charge(self, provider: ChatProvider, model: str, person: str, tokens: int) -> Charge | None:
         if self._spending is None:
             return None
         session = f"{PURPOSE}-{person}"
         self._spending.know(session, Payer(person))
-        price = self._spending.price(provider, model)
-        request = ModelRequest(session=session, purpose=PURPOSE, model=f"{provider.name}:{model}", price=price)
+        usual = self._spending.reserved_output
+        request = ModelRequest(
+            session=session,
+            purpose=PURPOSE,
+            model=f"{provider.name}:{model}",
+            price=self._spending.price(provider, model),
+            tokens=lambda: tokens,
+            output=min(usual, provider.limits(model).output or usual),
+        )
         return await self._spending.begin(request)
-
-    async def _received(
-        self, parts: AsyncIterator[Delta | Transcript], request: TranscriptionRequest, show: Callable[[str], Awaitable[None]]
-    ) -> Transcript:
-        shown = ""
-        async for part in parts:
-            if isinstance(part, Delta):
-                shown += part.text
-                if request.stream:
-                    await show(part.text)
-                continue
-            if request.stream and part.text.startswith(shown) and len(part.text) > len(shown):
-                await show(part.text[len(shown) :])
-            return part
-        raise StreamCut("The transcript was interrupted before its end.")
 
     def _chosen(self) -> tuple[str, str]:
         configured = self._configured()
@@ -153,6 +169,15 @@ class Transcriber:
             able = ", ".join(each for each, known in self._providers.items() if isinstance(known, TranscribesAudio))
             raise ModelUnknown(f"transcription.model is {configured!r}, but {name} cannot transcribe; {able} can.")
         return name, model
+
+
+def _input_tokens(request: TranscriptionRequest) -> int:
+    """Return an estimate of the tokens of a recording and its prompt. Blocks."""
+    try:
+        size = request.path.stat().st_size
+    except OSError:  # the provider reports it
+        size = 0
+    return size // BYTES_PER_TOKEN + 1 + estimate(str(request.parameters.get("prompt", "")))
 
 
 async def _checked(provider: Any, request: TranscriptionRequest, own: bool) -> AsyncGenerator[Delta | Transcript, None]:

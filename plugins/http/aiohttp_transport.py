@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import aiohttp
 import httpx
+from aiohttp.abc import AbstractStreamWriter
 
 from plugins.http.multipart import FileForm
 
@@ -21,20 +22,43 @@ parse_url = lru_cache(64)(httpx.URL)
 """Parses a URL, which would otherwise be half of the cost of an `httpx.Request`. Raises httpx.InvalidURL."""
 
 
+class Whole(httpx.ByteStream):
+    """A small body, which is written at once. `sent` is True once it has been written to the connection."""
+
+    sent = False
+
+
 class Pieces(httpx.AsyncByteStream):
-    """A large body, in pieces of `size` bytes, or of a form with a file in its own."""
+    """A large body, in pieces of `size` bytes, or of a form with a file in its own. `sent` is True once the last one has
+    been written to the connection."""
+
+    sent = False
 
     def __init__(self, body: bytes | FileForm, size: int) -> None:
         self._body = body
         self._size = size
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        if not isinstance(self._body, bytes):
+        if isinstance(self._body, bytes):
+            for start in range(0, len(self._body), self._size):
+                yield self._body[start : start + self._size]
+        else:
             async for piece in self._body:
                 yield piece
-            return
-        for start in range(0, len(self._body), self._size):
-            yield self._body[start : start + self._size]
+        self.sent = True
+
+
+class _WholePayload(aiohttp.BytesPayload):
+    """The payload of a `Whole`."""
+
+    def __init__(self, body: Whole) -> None:
+        super().__init__(b"".join(body))
+        self._body = body
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Write the body, and note that it was sent."""
+        await super().write_with_length(writer, content_length)
+        self._body.sent = True
 
 
 class AiohttpStream(httpx.AsyncByteStream):
@@ -71,7 +95,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
             request.method,
             str(request.url),
             headers=request.headers.multi_items(),
-            data=b"".join(request.stream) if isinstance(request.stream, httpx.ByteStream) else request.stream,
+            data=_WholePayload(request.stream) if isinstance(request.stream, Whole) else request.stream,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(sock_connect=request.extensions["timeout"]["connect"]),
             proxy=self._proxy,

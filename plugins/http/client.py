@@ -2,7 +2,8 @@
 
 It limits what a server can do: timeouts for the connection, the first byte, pauses and the whole response; size limits for
 events and bodies; no redirects, which could leak a key; no cookies; no compression, so that a small response cannot expand.
-It retries a request only before its response begins.
+It retries a request only before its response begins, and not if the server received all of it and did not answer in time:
+it may have done what was requested, and it costs what it costs.
 
 httpx requests and responses are sent with aiohttp's client, at a tenth of httpx's own cost for a streamed request. Like
 HTTP itself, it does not notice a truncated response without a length, so every provider requires its protocol's terminator.
@@ -47,6 +48,10 @@ LINGER = 0.1
 
 AT_ONCE = 256 * 1024
 """Requests with larger bodies are sent in pieces."""
+
+
+class Unanswered(Unreachable):
+    """The whole request was sent, but no response came in time: what the server did is unknown. It is not sent again."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,7 +292,7 @@ class Transport:
                 return await self._attempt(request)
             except (StatusRefused, Unreachable) as error:
                 again = error.retryable and (not isinstance(error, StatusRefused) or request.may_retry(error))
-                if not again or attempt >= request.timeouts.attempts:
+                if not again or isinstance(error, Unanswered) or attempt >= request.timeouts.attempts:
                     raise
                 pause = self._pause(attempt, error)
                 if loop.time() + pause - began > request.timeouts.trying:
@@ -325,8 +330,9 @@ class Transport:
         import aiohttp  # noqa: PLC0415 - the pools have imported all three, away from the loop
         import httpx  # noqa: PLC0415
 
-        from plugins.http.aiohttp_transport import Pieces, parse_url  # noqa: PLC0415
+        from plugins.http.aiohttp_transport import Pieces, Whole, parse_url  # noqa: PLC0415
 
+        stream = Whole(body) if isinstance(body, bytes) and len(body) <= AT_ONCE else Pieces(body, AT_ONCE)
         try:
             sent = httpx.Request(
                 request.method,
@@ -337,7 +343,7 @@ class Transport:
                     "Accept-Encoding": "identity",
                     **request.headers,
                 },
-                stream=httpx.ByteStream(body) if isinstance(body, bytes) and len(body) <= AT_ONCE else Pieces(body, AT_ONCE),
+                stream=stream,
                 extensions={"timeout": {"connect": timeouts.connect}},
             )
             async with asyncio.timeout(timeouts.first):
@@ -345,7 +351,8 @@ class Transport:
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:  # subclasses of the errors below
             raise _unreachable(address, error) from error
         except TimeoutError as error:
-            raise Unreachable(f"{address.hostname} did not answer within {timeouts.first:.0f} seconds.") from error
+            kind = Unanswered if stream.sent and request.method != "GET" else Unreachable
+            raise kind(f"{address.hostname} did not answer within {timeouts.first:.0f} seconds.") from error
         except aiohttp.ClientResponseError as error:
             raise BadAnswer(f"{address.hostname} sent a response that is not HTTP.") from error
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:

@@ -27,6 +27,7 @@ from gateway.models.spending.spending import ModelRequest, Spending
 from gateway.models.spending.spending_log import Ledger, Payer, RequestCharged, Sums, Zones, ledger_name, read_ledgers
 from gateway.support.home import Home
 from plugins.testing.contexts import ManualClock
+from plugins.testing.servers.faulty_server import Fault
 from plugins.testing.servers.openai_server import OpenAIServer, ScriptedResponse
 from sessions.events.errors import StorageFailed
 from sessions.events.messages import Usage
@@ -144,6 +145,21 @@ async def test_a_cancelled_answer_is_charged_as_estimated(tmp_path: Path) -> Non
         await client.say("cancel", session="main")
         await client.until_event("turn_ended")
         (line,) = await ledger_has(tmp_path, 1)
+    assert line["estimated"] is True
+    assert line["micros"] == exact(line) > 0
+
+
+async def test_a_request_without_an_answer_is_sent_once_and_charged_as_estimated(tmp_path: Path) -> None:
+    """The service may have read it, and charge for it."""
+    async with deadline(), OpenAIServer(Fault(end="silence")).serving() as server:
+        wanted = settings(server) | {"providers.openai.first_seconds": 2.0}
+        async with gateway(tmp_path, settings=wanted, file=priced("openai:gpt-test")) as g:
+            body = {"model": "openai:gpt-test", "messages": [{"role": "user", "content": "hi"}]}
+            async with g.http.post(f"{g.url}/v1/chat/completions", json=body, headers=bearer()) as response:
+                assert response.status >= 500
+            (line,) = await ledger_has(tmp_path, 1)
+        assert len(server.requests) == 1
+    assert {each["request"] for each in ledger(tmp_path)} == {line["request"]}
     assert line["estimated"] is True
     assert line["micros"] == exact(line) > 0
 

@@ -13,10 +13,12 @@ import aiohttp
 import openai
 import pytest
 
+from gateway.models.transcription import BYTES_PER_TOKEN
 from plugins.testing.servers.faulty_server import Fault
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, refusal
 from plugins.testing.transcription_checks import RECORDING
 from tests.gateway.gateways import TOKEN, Gateway, gateway
+from tests.gateway.test_spending import charges, exact, ledger
 from tests.openai_api.asking import client_of, vendor_behind
 from tests.waiting import deadline, until
 
@@ -171,6 +173,84 @@ async def test_another_server_receives_recordings_and_only_its_own_key(tmp_path:
         async with vendor_behind(tmp_path, settings=settings) as (_, server, client):
             told = await client.audio.transcriptions.create(model="exuvia", file=FILE)
     assert (told.text, len(whisper.recordings), server.recordings) == ("Hello there.", 1, [])
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+PRICED = f'[prices."{MODEL}"]\ninput = 6.0\ncached = 6.0\noutput = 10.0\n'
+BUDGET = PRICED + '[budgets."*"]\nday = 1.0\n'
+ONE = Fault(body=b'data: {"type":"transcript.text.delta","delta":"one"}\n\n', media="text/event-stream")
+SILENT = Fault(end="silence")
+
+
+@asynccontextmanager
+async def priced(home: Path, file: str, transcript: str | Fault) -> AsyncIterator[tuple[OpenAIServer, Any]]:
+    """A service whose transcripts have a price, and the client."""
+    async with deadline(), vendor_behind(home, settings=CONFIGURED, file=file) as (_, server, client):
+        server.transcripts = [transcript]
+        yield server, client
+
+
+def settled(home: Path) -> dict[str, Any]:
+    """The only charge in the ledger, which has no other request and none that is open."""
+    (line,) = charges(home)
+    assert {each["request"] for each in ledger(home)} == {line["request"]}
+    assert line["purpose"] == "transcription"
+    assert line["micros"] == exact(line)
+    return line
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_recording_that_does_not_fit_the_budget_is_not_sent(stream: bool, tmp_path: Path) -> None:
+    async with priced(tmp_path, PRICED + '[budgets."*"]\nday = 0.0\n', "Hello there.") as (server, client):
+        with pytest.raises(openai.RateLimitError, match="The budget of owner for today") as refused:
+            await client.audio.transcriptions.create(model="exuvia", file=FILE, stream=stream)
+    assert (refused.value.code, server.recordings, ledger(tmp_path)) == ("insufficient_quota", [], [])
+
+
+@pytest.mark.parametrize("file", [PRICED, BUDGET])
+async def test_what_is_reserved_is_replaced_by_what_the_service_counted(file: str, tmp_path: Path) -> None:
+    async with priced(tmp_path, file, "Hello there.") as (_, client):
+        await client.audio.transcriptions.create(model="exuvia", file=FILE)
+        await until(lambda: len(charges(tmp_path)) == 1)
+    reserved, line = ledger(tmp_path)[0], settled(tmp_path)
+    assert reserved["usage"]["input"] * BYTES_PER_TOKEN >= len(RECORDING)
+    assert (reserved["usage"]["output"], "estimated" in line) == (8192, False)
+    assert (line["usage"]["input"], line["usage"]["output"]) == (14, 4)
+
+
+@pytest.mark.parametrize("file", [PRICED, BUDGET])
+async def test_a_transcript_that_is_cut_off_is_charged_as_estimated(file: str, tmp_path: Path) -> None:
+    async with priced(tmp_path, file, ONE) as (_, client):
+        stream = await client.audio.transcriptions.create(model="exuvia", file=FILE, stream=True)
+        with pytest.raises(openai.APIError):
+            [event async for event in stream]
+        await until(lambda: len(charges(tmp_path)) == 1)
+    line = settled(tmp_path)
+    assert line["estimated"] is True
+    assert line["usage"]["input"] * BYTES_PER_TOKEN >= len(RECORDING)
+    assert line["usage"]["output"] == 1
+
+
+@pytest.mark.parametrize("file", [PRICED, BUDGET])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_transcript_whose_client_leaves_is_charged_as_estimated(stream: bool, file: str, tmp_path: Path) -> None:
+    async with priced(tmp_path, file, SILENT) as (server, client):
+        asking = asyncio.create_task(client.audio.transcriptions.create(model="exuvia", file=FILE, stream=stream))
+        await until(lambda: len(server.recordings) == 1)
+        asking.cancel()
+        await asyncio.wait([asking])
+        await until(lambda: len(charges(tmp_path)) == 1)
+    assert settled(tmp_path)["estimated"] is True
+
+
+async def test_a_recording_that_is_refused_costs_nothing(tmp_path: Path) -> None:
+    odd = Fault(status=400, body=refusal("Audio file might be corrupted or unsupported", "invalid_value"))
+    async with priced(tmp_path, BUDGET, odd) as (_, client):
+        with pytest.raises(openai.BadRequestError):
+            await client.audio.transcriptions.create(model="exuvia", file=FILE)
+        await until(lambda: len(ledger(tmp_path)) == 2)
+    assert [line["kind"] for line in ledger(tmp_path)] == ["request_reserved", "request_released"]
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

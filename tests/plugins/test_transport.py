@@ -23,7 +23,7 @@ from aiohttp import WSMsgType, web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.http.client import Limits, Timeouts, Transport
+from plugins.http.client import AT_ONCE, Limits, Timeouts, Transport, Unanswered
 from plugins.http.connection_pools import CertificateError
 from plugins.http.sse import EventStream, EventTooLong, ServerSentEvent
 from plugins.http.web_client import WebClient, WebFailed
@@ -263,6 +263,34 @@ async def test_a_long_pause_is_reported_and_not_made() -> None:
 )
 def test_the_requested_pause_is_parsed(header: str | None, millis: str | None, seconds: float | None) -> None:
     assert retry_after(header, millis, 40.0) == seconds
+
+
+@pytest.mark.parametrize("body", [b"{}", b" " * (AT_ONCE + 1)])
+async def test_a_request_that_was_sent_and_not_answered_in_time_is_not_repeated(body: bytes) -> None:
+    """The server may have done it, and charge for it."""
+    async with against(says(b"", pause=3600), timeouts=Timeouts(first=1.0)) as (transport, server, slept), deadline():
+        with pytest.raises(Unanswered, match="did not answer within"):
+            await told(transport, server.url, body=body)
+        assert (len(server.heads), slept) == (1, [])
+
+
+async def test_a_request_that_changes_nothing_is_repeated_without_an_answer() -> None:
+    async with (
+        against(says(b"", pause=3600), timeouts=Timeouts(first=1.0, attempts=2)) as (transport, server, _),
+        deadline(),
+    ):
+        with pytest.raises(Unreachable, match="did not answer within"):
+            await transport.get(server.url, headers={})
+        assert len(server.heads) == 2
+
+
+async def test_a_request_that_could_not_be_sent_whole_in_time_is_repeated() -> None:
+    stalls = says(b"", pause=3600)
+    timeouts = Timeouts(first=0.5, attempts=2)
+    async with against(stalls, timeouts=timeouts, read_bodies=False) as (transport, server, slept), deadline():
+        with pytest.raises(Unreachable, match="did not answer within") as raised:
+            await told(transport, server.url, body=b" " * 20_000_000)
+        assert (type(raised.value), len(slept), server.connections) == (Unreachable, 1, 2)
 
 
 async def test_a_dropped_connection_is_opened_again() -> None:

@@ -7,6 +7,7 @@ runs OpenAI's own Python client against it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import msgspec
 from aiohttp import web
 
 from plugins.testing.servers.faulty_server import (
+    HANG,
     Fault,
     FaultyServer,
     Json,
@@ -124,6 +126,8 @@ class OpenAIServer(FaultyServer[ScriptedResponse]):
         self.recordings.append(recording)
         text = self.transcripts[min(len(self.recordings), len(self.transcripts)) - 1]
         if isinstance(text, Fault):
+            if text.end == "silence":
+                await asyncio.sleep(HANG)
             return web.Response(status=text.status, body=text.body, headers={"Content-Type": text.media, **text.headers})
         return _transcript(recording, text)
 
