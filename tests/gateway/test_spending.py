@@ -21,6 +21,7 @@ from gateway.cli.people.usage_commands import usage
 from gateway.config.keys import PriceKeys, load_config
 from gateway.config.settings import Settings
 from gateway.metrics.counters import Counters
+from gateway.models.spending.budgets import Limit, newly_near
 from gateway.models.spending.prices import Price, Rate, micros_of, rate_of
 from gateway.models.spending.report import ledger_months, month_report
 from gateway.models.spending.spending import ModelRequest, Spending
@@ -267,6 +268,14 @@ def test_the_day_of_a_request_is_that_of_the_person() -> None:
     for person in ("ana", "kim"):
         sums.add(charged(person=person), "2026-11-02T12:00:00.000Z")
     assert [(entry.person, entry.day.day) for entry in sums.entries] == [("ana", 2), ("kim", 3)]
+
+
+def test_nobody_is_warned_of_a_budget_of_nothing() -> None:
+    """Something may be charged all the same: what began before the budget was set, or has no price in advance."""
+    sums = Sums(UTC_ZONES)
+    none = Limit(scope="all", period="day", key="2026-11-30", cap=0, begins=date(2026, 12, 1), zone="")
+    sums.spent["USD", none.scope, none.key] = 5
+    assert newly_near([none], sums, "USD") == []
 
 
 def test_other_currencies_are_left_out() -> None:

@@ -174,11 +174,13 @@ def check_limits(limits: list[Limit], sums: Sums, currency: str, worst: int) -> 
 
 
 def newly_near(limits: list[Limit], sums: Sums, currency: str) -> list[Limit]:
-    """Return the limits of which most is spent, and of which nobody was warned yet in this period."""
+    """Return the limits of which most is spent, and of which nobody was warned yet in this period. A limit of 0, of which
+    nothing can be spent on purpose, is none of them."""
     return [
         limit
         for limit in limits
-        if (place := (currency, limit.scope, limit.key)) not in sums.warned
+        if limit.cap
+        and (place := (currency, limit.scope, limit.key)) not in sums.warned
         and (spent := sums.spent.get(place, 0))
         and spent >= WARN_AT * limit.cap
     ]
