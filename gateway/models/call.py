@@ -20,7 +20,6 @@ from gateway.models.spending.spending import Charge, ModelRequest
 from gateway.support.errors import error_fields, sentence_of
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reasoning, Reply, RequestOptions, StreamPart
 from plugins.api.plugin_services import ModelAnswer
-from plugins.http.client import Unanswered
 from plugins.support.errors import BadAnswer, ProviderError, StreamCut, Unreachable
 from plugins.support.untrusted import is_own_object, reraise_cancellation
 from sessions.events.codec import replace_surrogates
@@ -228,7 +227,8 @@ class ReplyStream:
 def may_cost(error: BaseException | None, *, begun: bool) -> bool:
     """Return True if a request that was sent and ended with this error may cost something: the answer had `begun`, or nobody
     knows."""
-    return begun or isinstance(error, StreamCut | Unanswered) or not isinstance(error, ProviderError)
+    unknown = isinstance(error, StreamCut) or (isinstance(error, Unreachable) and error.unanswered)
+    return begun or unknown or not isinstance(error, ProviderError)
 
 
 def checked_reply(reply: Reply) -> Reply:

@@ -50,10 +50,6 @@ AT_ONCE = 256 * 1024
 """Requests with larger bodies are sent in pieces."""
 
 
-class Unanswered(Unreachable):
-    """The whole request was sent, but no response came in time: what the server did is unknown. It is not sent again."""
-
-
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Timeouts in seconds, and the number of attempts.
 
@@ -292,7 +288,11 @@ class Transport:
                 return await self._attempt(request)
             except (StatusRefused, Unreachable) as error:
                 again = error.retryable and (not isinstance(error, StatusRefused) or request.may_retry(error))
-                if not again or isinstance(error, Unanswered) or attempt >= request.timeouts.attempts:
+                if (
+                    not again
+                    or (isinstance(error, Unreachable) and error.unanswered)
+                    or attempt >= request.timeouts.attempts
+                ):
                     raise
                 pause = self._pause(attempt, error)
                 if loop.time() + pause - began > request.timeouts.trying:
@@ -351,8 +351,9 @@ class Transport:
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:  # subclasses of the errors below
             raise _unreachable(address, error) from error
         except TimeoutError as error:
-            kind = Unanswered if stream.sent and request.method != "GET" else Unreachable
-            raise kind(f"{address.hostname} did not answer within {timeouts.first:.0f} seconds.") from error
+            late = Unreachable(f"{address.hostname} did not answer within {timeouts.first:.0f} seconds.")
+            late.unanswered = stream.sent and request.method != "GET"
+            raise late from error
         except aiohttp.ClientResponseError as error:
             raise BadAnswer(f"{address.hostname} sent a response that is not HTTP.") from error
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:

@@ -67,10 +67,15 @@ class CredentialsRefused(ProviderError):
 
 
 class Unreachable(ProviderError):
-    """The provider could not be reached, timed out or failed."""
+    """The provider could not be reached, timed out or failed.
+
+    Attributes:
+        unanswered: The whole request was sent, but no response came in time: what the provider did is unknown.
+    """
 
     code = "unreachable"
     retryable = True
+    unanswered = False
 
 
 class StreamCut(ProviderError):
