@@ -287,12 +287,8 @@ class Transport:
             try:
                 return await self._attempt(request)
             except (StatusRefused, Unreachable) as error:
-                again = error.retryable and (not isinstance(error, StatusRefused) or request.may_retry(error))
-                if (
-                    not again
-                    or (isinstance(error, Unreachable) and error.unanswered)
-                    or attempt >= request.timeouts.attempts
-                ):
+                may = request.may_retry(error) if isinstance(error, StatusRefused) else not error.unanswered
+                if not (error.retryable and may) or attempt >= request.timeouts.attempts:
                     raise
                 pause = self._pause(attempt, error)
                 if loop.time() + pause - began > request.timeouts.trying:
