@@ -147,7 +147,7 @@ async def test_a_full_queue_lets_the_answer_to_its_question_through(
         waits = await telegram.say(ANA, ANA, "waits")
         refused = await telegram.say(ANA, ANA, "is too much")
         notice = await post(telegram, 1)
-        assert notice["text"].startswith("1 messages are already waiting; try again later. This one was not accepted")
+        assert notice["text"].startswith("1 message is already waiting; try again later. This one was not accepted")
         assert notice["reply_to_message"]["message_id"] == refused["message_id"]
         await telegram.say(ANA, ANA, "is too much, too")
         await telegram.edit(waits, "waits for tea")  # takes no more room

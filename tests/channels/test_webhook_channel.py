@@ -101,7 +101,7 @@ async def test_a_message_for_a_full_queue_is_to_be_sent_again(tmp_path: Path) ->
             assert (await post(g, body_of(id="2")))[0] == 200
             for _ in range(2):
                 status, answer = await post(g, body_of(id="3"))
-                assert (status, answer["message"][:30]) == (503, "1 messages are already waiting")
+                assert (status, answer["message"][:30]) == (503, "1 message is already waiting; ")
             assert (await post(g, body_of(id="4", text="/whoami")))[0] == 200
             go_on.set()
             while (await post(g, body_of(id="3")))[0] != 200:

@@ -57,7 +57,7 @@ from sessions.store.fork import ForkRefused, fork
 from sessions.store.protocols import START
 from sessions.store.receipts import Receipts
 from sessions.store.recorder import Recorder
-from tests.gateway.gateways import TOKEN, Client, gateway, syncs_wait
+from tests.gateway.gateways import TOKEN, Client, Gateway, gateway, syncs_wait
 from tests.gateway.test_access import access
 from tests.gateway.test_inbox import Between, Now
 from tests.sessions.journal_stories import SESSION, journals_in
@@ -430,10 +430,7 @@ async def test_a_conversation_is_opened_again_once_it_is_closed(
         await close(self)
 
     async with gateway(tmp_path) as g:
-        client = await g.connect()
-        await client.chat("hello")
-        await client.socket.close()
-        await until(lambda: all(chat.idle and not chat.subscribers for chat in switchboards[0]._chats.values()))
+        await left_conversation(g, switchboards[0])
         monkeypatch.setattr(Journal, "close", wait)
         letting_go = asyncio.create_task(let_go(switchboards[0]))
         async with deadline():
@@ -445,6 +442,14 @@ async def test_a_conversation_is_opened_again_once_it_is_closed(
         go_on.set()
         assert (locked, await letting_go) == (True, True)
         assert (await client.until_answered("again"))["type"] == "accepted"
+
+
+async def left_conversation(on: Gateway, switchboard: Switchboard) -> None:
+    """Have a conversation that is idle, and that nobody reads any more."""
+    client = await on.connect()
+    await client.chat("hello")
+    await client.socket.close()
+    await until(lambda: all(chat.idle and not chat.subscribers for chat in switchboard._chats.values()))
 
 
 async def let_go(switchboard: Switchboard) -> bool:
@@ -459,21 +464,18 @@ async def test_a_change_is_answered_although_its_conversation_is_closed_meanwhil
 ) -> None:
     """As at a start that has lost the catalog: every conversation is opened, and the idle ones are closed at once."""
     async with gateway(tmp_path) as g:
-        client = await g.connect()
-        await client.chat("hello")
-        await client.socket.close()
-        await until(lambda: all(chat.idle and not chat.subscribers for chat in switchboards[0]._chats.values()))
+        await left_conversation(g, switchboards[0])
         client = await g.connect()
         with syncs_wait() as go_on:
             await client.say("rename", id="r", session="main", title="A title")
             await client.say("configure", id="c", session="main", name="verbose", value="on")
             (chat,) = switchboards[0]._chats.values()
             await until(lambda: chat.current is not None and chat.current.title)
-            letting_go = asyncio.create_task(let_go(switchboards[0]))
-            await asyncio.sleep(0.05)
+            closing = asyncio.create_task(switchboards[0]._unload_if_idle(chat.name, chat))
+            await until(lambda: not switchboards[0]._chats)
             go_on.set()
             answers = [await client.until_type("settings", id=id_) for id_ in ("r", "c")]
-        await letting_go
+        await closing
         assert [(answer["title"], answer["verbose"]) for answer in answers] == [("A title", False), ("A title", True)]
 
 
@@ -559,20 +561,14 @@ async def test_a_conversation_that_is_deleted_while_it_is_looked_up_does_not_beg
 
 async def test_a_closed_conversation_leaves_no_lock_behind(tmp_path: Path, switchboards: list[Switchboard]) -> None:
     async with gateway(tmp_path) as g:
-        client = await g.connect()
-        await client.chat("hello")
-        await client.socket.close()
-        await until(lambda: all(chat.idle and not chat.subscribers for chat in switchboards[0]._chats.values()))
+        await left_conversation(g, switchboards[0])
         assert await let_go(switchboards[0])
         assert not len(switchboards[0]._locks)
 
 
 async def test_a_closed_conversation_leaves_memory(tmp_path: Path, switchboards: list[Switchboard]) -> None:
     async with gateway(tmp_path) as g:
-        client = await g.connect()
-        await client.chat("hello")
-        await client.socket.close()
-        await until(lambda: all(chat.idle and not chat.subscribers for chat in switchboards[0]._chats.values()))
+        await left_conversation(g, switchboards[0])
         recorders = [weakref.ref(each.recorder) for chat in switchboards[0]._chats.values() for each in chat.conversations]
         assert await let_go(switchboards[0])
         await until(lambda: gc.collect() >= 0 and not any(recorder() for recorder in recorders))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -92,22 +92,35 @@ async def test_an_owner_that_stands_still_before_it_was_connected_holds_nothing_
             await until(lambda: client.handled == [SEND])
 
 
-async def test_an_owner_that_is_declared_dead_while_it_relays_is_left() -> None:
-    gone, connected = asyncio.Event(), asyncio.Event()
+@asynccontextmanager
+async def owner(
+    frames_to_read: int, then: Callable[[web.WebSocketResponse], Awaitable[None]]
+) -> AsyncIterator[OwnedElsewhere]:
+    """An owner that reads so many frames, does what `then` does, and stands still."""
 
     async def serve(request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
-        await socket.receive()
-        await socket.receive()
-        connected.set()
+        for _ in range(frames_to_read):
+            await socket.receive()
+        await then(socket)
         await socket.receive()
         return socket
 
     app = web.Application()
     app.router.add_get("/ws", serve)
     async with TestServer(app) as server:
-        client = ClientOfRelay(OwnedElsewhere("gw1.1", str(server.make_url("")).rstrip("/")))
+        yield OwnedElsewhere("gw1.1", str(server.make_url("")).rstrip("/"))
+
+
+async def test_an_owner_that_is_declared_dead_while_it_relays_is_left() -> None:
+    gone, connected = asyncio.Event(), asyncio.Event()
+
+    async def note(_: web.WebSocketResponse) -> None:
+        connected.set()
+
+    async with owner(2, note) as place:
+        client = ClientOfRelay(place)
         async with relaying(client, gone) as relay:
             relay.forward(frames.parse(SEND), SEND)
             await connected.wait()
@@ -121,22 +134,14 @@ async def test_a_frame_without_an_id_that_the_owner_did_not_handle_is_handled_by
     """A gateway that runs again at the address of the dead one says that it has the conversation no more."""
     gone, asked = asyncio.Event(), asyncio.Event()
 
-    async def serve(request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse()
-        await socket.prepare(request)
-        await socket.receive()
-        await socket.receive()
+    async def answer(socket: web.WebSocketResponse) -> None:
         client.owner = None
         asked.set()
         for kind in answers:
             await socket.send_json({"type": kind, "session": "main"})
-        await socket.receive()
-        return socket
 
-    app = web.Application()
-    app.router.add_get("/ws", serve)
-    async with TestServer(app) as server:
-        client = ClientOfRelay(OwnedElsewhere("gw1.1", str(server.make_url("")).rstrip("/")))
+    async with owner(2, answer) as place:
+        client = ClientOfRelay(place)
         async with relaying(client, gone) as relay:
             relay.forward(frames.parse(SUBSCRIBE), SUBSCRIBE)
             await asked.wait()
@@ -149,20 +154,12 @@ async def test_a_stop_that_the_owner_has_handled_is_not_sent_to_the_next_one() -
     gone, done = asyncio.Event(), asyncio.Event()
     stops = 2 * key_relay.MOST_UNSENT
 
-    async def serve(request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse()
-        await socket.prepare(request)
-        for _ in range(1 + 1 + stops):  # `hello` and `subscribe` before the stops
-            await socket.receive()
+    async def send_event(socket: web.WebSocketResponse) -> None:
         await done.wait()
         await socket.send_json({"type": "event", "session": "main", "session_id": "s", "event": {"seq": 1}})
-        await socket.receive()
-        return socket
 
-    app = web.Application()
-    app.router.add_get("/ws", serve)
-    async with TestServer(app) as server:
-        client = ClientOfRelay(OwnedElsewhere("gw1.1", str(server.make_url("")).rstrip("/")))
+    async with owner(2 + stops, send_event) as place:  # `hello` and `subscribe` before the stops
+        client = ClientOfRelay(place)
         async with relaying(client, gone) as relay:
             relay.forward(frames.parse(SUBSCRIBE), SUBSCRIBE)
             for number in range(stops):

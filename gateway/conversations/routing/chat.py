@@ -18,6 +18,7 @@ from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.conversation_list import ListedConversation
 from gateway.protocol.slash_commands import TypedCommand
 from gateway.support.errors import Busy, Conflict, DamagedSession, QueueFull
+from gateway.support.session_status import count_of
 from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.events.events import MAIN_AGENT, ChildOf, MessageReceived, MessageWithdrawn, SettingChanged, Succession
 from sessions.store.catalog import Catalog, Claim
@@ -253,7 +254,8 @@ class Chat:
         """Raise QueueFull if the inbox is full. Commands have a limit of their own, so that `/stop` gets through."""
         limit = COMMANDS_WAITING if is_command else self._settings.current.sessions.queue_limit
         if current.inbox.count(commands=is_command) >= limit:
-            raise QueueFull(f"{limit} {'commands' if is_command else 'messages'} are already waiting; try again later.")
+            waiting = count_of(limit, "command" if is_command else "message")
+            raise QueueFull(f"{waiting} {'is' if limit == 1 else 'are'} already waiting; try again later.")
 
     async def withdraw(self, id_: str, by: str) -> bool:
         """Withdraw a waiting message that was deleted, durably; return False if it does not wait. Raises StorageFailed."""

@@ -80,7 +80,7 @@ class SwitchboardLoad(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: int
 
 
-def _fields(error: Exception) -> dict[str, Any]:
+def _log_fields(error: Exception) -> dict[str, Any]:
     """Return the fields of the log about an error, with its traceback unless it is one that is to be expected."""
     expected = isinstance(error, SessionsError) or is_exhaustion(error)
     return {"reason": sentence_of(error)} if expected else error_fields(error)
@@ -264,7 +264,7 @@ class Switchboard:
             try:
                 await self.resume_all()
             except Exception as error:  # the conversations still have no gateway
-                log.error("sessions_not_adopted", **_fields(error))
+                log.error("sessions_not_adopted", **_log_fields(error))
                 await asyncio.sleep(REOPEN_SECONDS[0])
 
     async def resume_all(self) -> None:
@@ -290,7 +290,7 @@ class Switchboard:
         except OwnedElsewhere:
             return
         except Exception as error:
-            log.error("session_not_opened", key=name[1], **_fields(error))
+            log.error("session_not_opened", key=name[1], **_log_fields(error))
             if isinstance(error, StorageFailed) or not isinstance(error, SessionsError):  # else it would fail again
                 self.spawn(self._resume_later(name, failures, regained))
         else:
@@ -298,7 +298,7 @@ class Switchboard:
             try:
                 await self._unload_if_idle(name, chat)
             except Exception as error:  # a sweep tries again
-                log.error("session_not_closed", key=name[1], **_fields(error))
+                log.error("session_not_closed", key=name[1], **_log_fields(error))
 
     async def _resume_later(self, name: Name, failures: int, regained: int) -> None:
         await self._pause(failures, regained)
@@ -351,22 +351,8 @@ class Switchboard:
         Another gateway that has it hands it over. Raises Conflict if a turn runs in it, or a message waits for one,
         OwnedElsewhere if another gateway keeps it.
         """
-        stopped: Chat | None = None
-        try:
-            async with self._lock(name), self._claimed(name, obtain=True):
-                if (chat := self._chats.get(name)) is not None:
-                    self._require_idle(chat)
-                    stopped = chat
-                try:
-                    if stopped is not None:
-                        await self._stop(stopped)
-                    yield
-                finally:
-                    if stopped is not None:
-                        stopped.release()
-        finally:
-            if stopped is not None:
-                await self._open_again(stopped)
+        async with self._stopped(name, obtain=True):
+            yield
 
     @asynccontextmanager
     async def closed(self, person: str, key: str) -> AsyncIterator[list[SessionRow]]:
@@ -379,28 +365,37 @@ class Switchboard:
             Conflict: A turn runs, or a message waits for one.
             StorageFailed: The conversation cannot be opened.
         """
-        name = person, key
         if await self.chat(person, key, create=False) is None:
             raise UnknownSession(f"There is no session {key}.")
-        stopped: Chat | None = None
+        async with self._stopped((person, key)) as chat:
+            if chat is not None:
+                chat.damaged = None  # else it would still take a `/new`
+            yield await self.sessions.of_key(person, key)
+
+    @asynccontextmanager
+    async def _stopped(self, name: Name, *, obtain: bool = False) -> AsyncIterator[Chat | None]:
+        """Stop the conversations of a chat while the block runs; then open it again, unless it was forgotten meanwhile.
+
+        Yields None if the chat is not in memory; its name is claimed all the same. Errors as for `emptied`.
+        """
+        chat: Chat | None = None
         try:
-            async with self._lock(name), self._claimed(name):
-                if (chat := self._chats.get(name)) is not None:
-                    self._require_idle(chat)
-                    stopped = chat
+            async with self._lock(name), self._claimed(name, obtain=obtain):
+                if (found := self._chats.get(name)) is not None:
+                    self._require_idle(found)
+                    chat = found
                 try:
-                    if stopped is not None:
-                        await self._stop(stopped)
-                        stopped.damaged = None  # else it would still take a `/new`
-                    yield await self.sessions.of_key(person, key)
+                    if chat is not None:
+                        await self._stop(chat)
+                    yield chat
                 finally:
-                    if stopped is not None:
-                        stopped.release()
-                        if self._chats.get(name) is not stopped:
-                            await self._claims.release(stopped.claim, settled=True)
+                    if chat is not None:
+                        chat.release()
+                        if self._chats.get(name) is not chat:
+                            await self._claims.release(chat.claim, settled=True)
         finally:
-            if stopped is not None:
-                await self._open_again(stopped)
+            if chat is not None:
+                await self._open_again(chat)
 
     def forget(self, person: str, key: str) -> None:
         """Forget a conversation that is `closed`, because its deletion has begun."""
@@ -604,7 +599,7 @@ class Switchboard:
         except OwnedElsewhere:
             return
         except Exception as error:  # accepted messages wait for the next attempt, whatever failed
-            log.error("session_not_opened", key=chat.key, **_fields(error))
+            log.error("session_not_opened", key=chat.key, **_log_fields(error))
             self.spawn(self._reopen(chat, regained))
 
     async def _sweep(self) -> None:
@@ -620,7 +615,7 @@ class Switchboard:
                     elif idle > RELAYED_SECONDS and chat.only_relayed:
                         await self._move_to_its_clients(name, chat)
                 except Exception as error:
-                    log.error("session_not_closed", key=chat.key, **_fields(error))
+                    log.error("session_not_closed", key=chat.key, **_log_fields(error))
 
     async def _finish_notes(self) -> None:
         """Open ended sessions whose notes could not be written. This tries to write the notes again."""
@@ -631,7 +626,7 @@ class Switchboard:
             except OwnedElsewhere:
                 continue
             except Exception as error:  # the next sweep tries again
-                log.error("session_not_opened", key=name[1], **_fields(error))
+                log.error("session_not_opened", key=name[1], **_log_fields(error))
                 self._unfinished.add(name)
 
     async def _unload_if_idle(self, name: Name, chat: Chat | None) -> None:
