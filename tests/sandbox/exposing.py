@@ -1,6 +1,7 @@
 """Start a program as an ordinary user who cannot read the folders that Python and the project are in.
 
 In a mount namespace of its own, both are bound to a folder that everybody can read; then the rights of root are given up.
+Of the project what it contains is bound, since nobody else may enter the folder itself that `mktemp -d` makes for a clone.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ def main() -> None:
 
     check(libc.unshare(NEW_MOUNTS))
     check(libc.mount(None, b"/", None, ctypes.c_ulong(REC | PRIVATE), None))
-    shown = {"python": sys.base_prefix, "packages": sysconfig.get_path("purelib"), "project": str(ROOT)}
+    Path(folder, "project").mkdir(mode=0o755)
+    shown = {"python": Path(sys.base_prefix), "packages": Path(sysconfig.get_path("purelib"))}
+    shown |= {f"project/{path.name}": path for path in ROOT.iterdir() if not path.name.startswith(".")}
     for name, path in shown.items():
         target = Path(folder, name)
-        target.mkdir()
-        check(libc.mount(path.encode(), bytes(target), None, ctypes.c_ulong(BIND), None))
+        target.mkdir() if path.is_dir() else target.touch()
+        check(libc.mount(bytes(path), bytes(target), None, ctypes.c_ulong(BIND), None))
     os.setgroups([])
     os.setgid(int(user))
     os.setuid(int(user))
