@@ -50,12 +50,14 @@ def processor_time(function: Callable[[Any], object], text: Any, limit: float) -
     signal.setitimer(signal.ITIMER_PROF, 4 * limit)
     begun = time.thread_time()
     try:
-        function(text)
-    except _Late:
-        return float("inf")
-    finally:
+        try:
+            function(text)
+        finally:
+            taken = time.thread_time() - begun
+            signal.setitimer(signal.ITIMER_PROF, 0)
+    except _Late:  # also just after the call, before the timer was stopped
         signal.setitimer(signal.ITIMER_PROF, 0)
-    taken = time.thread_time() - begun
+        return float("inf")
     return taken if taken <= limit else taken / _slowdown()
 
 

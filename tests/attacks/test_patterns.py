@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
 
 import msgspec
 import pytest
 from pygments.lexers import JavascriptLexer  # type: ignore[import-untyped]
 from pygments.token import String  # type: ignore[import-untyped]
 
+from tests.attacks import measuring
 from tests.attacks.measuring import ROOT, measured, processor_time
 from tests.attacks.patterns import PACKAGES, Pattern
 
@@ -89,3 +91,21 @@ def test_linear_patterns_are_not_reported() -> None:
 def test_the_clock_is_exact_while_a_timer_is_set() -> None:
     """Otherwise the slowest strings, which are kept for the next size, are chosen by chance."""
     assert min(processor_time(range, 0, 60) for _ in range(50)) > 0
+
+
+def test_a_timer_that_fires_just_after_the_call_says_too_slow_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A measuring process ended with a traceback once, because the signal came between the call and stopping the timer."""
+
+    def at_the_last_moment(timer: int, seconds: float) -> None:
+        if not seconds and not fired:
+            fired.append(timer)
+            signal.raise_signal(signal.SIGPROF)
+
+    fired = list[int]()
+    before = signal.signal(signal.SIGPROF, measuring._late)
+    try:
+        monkeypatch.setattr("signal.setitimer", at_the_last_moment)
+        assert processor_time(range, 0, 60) == float("inf")
+    finally:
+        signal.signal(signal.SIGPROF, before)
+    assert fired
