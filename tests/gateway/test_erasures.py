@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -661,14 +661,29 @@ async def test_conversations_whose_journals_cannot_be_read_during_an_erasure_kee
         assert status != 200 or "catalog.sqlite" not in places(tmp_path)
 
 
-def damage(journal: Path) -> None:
-    """Change the sum of the second line of a journal, which has nothing to erase."""
-    lines = journal.read_bytes().splitlines(keepends=True)
-    lines[1] = lines[1][:-19] + b"0" * 16 + lines[1][-3:]
-    journal.write_bytes(b"".join(lines))
+def with_another_sum(line: bytes) -> bytes:
+    return line[:-19] + b"0" * 16 + line[-3:]
 
 
-async def test_a_damaged_journal_that_quotes_what_is_erased_is_named_in_the_receipt(tmp_path: Path) -> None:
+def as_noise(line: bytes) -> bytes:
+    return b"#" * (len(line) - 1) + b"\n"
+
+
+@pytest.fixture(params=[with_another_sum, as_noise])
+def damage(request: pytest.FixtureRequest) -> Callable[[Path], None]:
+    """Damage the second line of a journal, which has nothing to erase: its sum, or all of it."""
+
+    def damaged(journal: Path) -> None:
+        lines = journal.read_bytes().splitlines(keepends=True)
+        lines[1] = request.param(lines[1])
+        journal.write_bytes(b"".join(lines))
+
+    return damaged
+
+
+async def test_a_damaged_journal_that_quotes_what_is_erased_is_named_in_the_receipt(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     home = await a_home(tmp_path / "home")
     journal = home.sessions / f"{OTHER}.jsonl"
     damage(journal)
@@ -681,7 +696,9 @@ async def test_a_damaged_journal_that_quotes_what_is_erased_is_named_in_the_rece
     assert (places(home.root), journal.read_bytes()) == ({f"sessions/{OTHER}.jsonl"}, damaged)
 
 
-async def test_everything_else_is_erased_if_the_journal_with_the_message_is_damaged(tmp_path: Path) -> None:
+async def test_everything_else_is_erased_if_the_journal_with_the_message_is_damaged(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     home = await a_home(tmp_path / "home")
     damage(home.sessions / f"{MAIN}.jsonl")
     for _ in range(2):

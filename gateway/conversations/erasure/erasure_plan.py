@@ -43,6 +43,7 @@ from sessions.events.events import (
 from sessions.state.transcript import ForkOrigin
 from sessions.store.header import read_header
 from sessions.store.protocols import START, LogReader
+from sessions.store.reading import is_torn
 from sessions.store.rewriting import Change
 
 _ENVELOPE = re.compile(rb'\A\{"seq":([0-9]{1,19}),"at":"[^"]{20,30}","turn":(null|[0-9]+),"kind":"([a-z_]+)"')
@@ -302,9 +303,20 @@ class SessionEraser:
 
 
 def would_change(logs: LogReader, session: str, eraser: SessionEraser) -> bool:
-    """Return True if a session has lines to change. A damaged session is not changed. Raises StorageFailed."""
-    with suppress(UnknownSession, JournalDamaged, InvalidLine), logs.read(session) as lines:
-        return any(eraser(line) is not line for line in lines.forward(START))
+    """Return True if a session has lines to change, or if that cannot be told because it is damaged, which its rewriting
+    reports. Raises StorageFailed."""
+    with suppress(UnknownSession), logs.read(session) as lines:
+        following = lines.forward(START)
+        try:
+            for line in following:
+                try:
+                    changed = eraser(line) is not line
+                except InvalidLine:
+                    return not is_torn(line, following)
+                if changed:
+                    return True
+        except JournalDamaged:
+            return True
     return False
 
 

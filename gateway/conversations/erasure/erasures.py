@@ -229,7 +229,7 @@ class Erasures:
         reached = dict[str, Reached]()
         for each in order.sessions:
             chosen = Chosen(messages=frozenset(each.messages), upto=each.upto)
-            with suppress(UnknownSession, JournalDamaged):  # deleted, or damaged and reported
+            with suppress(UnknownSession):  # deleted
                 found = reached_in(self._store, each.session, chosen)
                 if found.seqs:
                     reached[each.session] = found
