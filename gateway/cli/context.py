@@ -95,7 +95,8 @@ def _lines(rebuilt: RebuiltRequest) -> Iterator[str]:
     yield f"Turn {rebuilt.turn} of {rebuilt.session}"
     for request in rebuilt.requests:
         verdict = _verdict(request)
-        yield f"{request.call}. #{request.seq} {request.at}: {request.messages} messages, about {request.tokens:,} tokens"
+        messages = count_of(request.messages, "message")
+        yield f"{request.call}. #{request.seq} {request.at}: {messages}, about {request.tokens:,} tokens"
         yield f"   {verdict}"
     last = rebuilt.requests[-1]
     yield ""

@@ -408,7 +408,7 @@ async def test_a_restored_backup_does_not_bring_back_what_was_deleted(tmp_path: 
         await client.until(lambda frame: frame.get("id") == "d")
     done = exuvia("restore", folder, "--home", tmp_path / "again", "--ledger", root / "deletions.jsonl")
     assert done.returncode == 0, done.stderr
-    assert b"1 erasures and deletions were applied again" in done.stdout
+    assert b"Erasures and deletions applied again: 1." in done.stdout
     assert all(b"zyxwvutsrq9canary" not in content for content in files_of(tmp_path / "again").values())
     async with gateway(tmp_path / "again") as running:
         client = await running.connect()

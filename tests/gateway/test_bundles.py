@@ -157,14 +157,14 @@ def test_all_sessions_of_a_person_are_imported_with_the_same_bytes(tmp_path: Pat
     there = Home(tmp_path / "there")
     there.make()
     done = exuvia("sessions", "import", bundle, "--home", there.root)
-    assert done.stdout == b"3 sessions were imported, 0 were here already.\n", done.stderr
+    assert done.stdout == b"Imported: 3 sessions. Already here: 0.\n", done.stderr
     for session in (MAIN, FORK, OTHER):
         name = f"{session}.jsonl"
         assert (there.sessions / name).read_bytes() == (home.sessions / name).read_bytes()
     verified = exuvia("sessions", "verify", "--home", there.root)
     assert (verified.returncode, b"Attachments: 3 checked, 0 missing" in verified.stdout) == (0, True), verified.stdout
     again = exuvia("sessions", "import", bundle, "--home", there.root)
-    assert (again.returncode, again.stdout) == (0, b"0 sessions were imported, 3 were here already.\n")
+    assert (again.returncode, again.stdout) == (0, b"Imported: 0 sessions. Already here: 3.\n")
     assert list(there.root.glob(".importing-*")) == []
 
 

@@ -388,7 +388,7 @@ async def test_a_backup_from_before_is_restored_without_what_was_erased(tmp_path
     assert places(tmp_path / "one")
     restored = await asyncio.to_thread(exuvia, "restore", tmp_path / "one", "--home", tmp_path / "again")
     assert restored.returncode == 0, restored.stderr
-    assert b" 1 erasures and deletions were applied again" in restored.stdout
+    assert b"Erasures and deletions applied again: 1." in restored.stdout
     assert places(tmp_path / "again") == set()
     check_rest(Home(tmp_path / "again"))
     (tmp_path / "two/erased.jsonl").unlink()  # as if it had been kept elsewhere

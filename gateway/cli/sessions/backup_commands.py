@@ -26,6 +26,7 @@ from gateway.conversations.deletion.deletion_log import ErasureOrdered
 from gateway.support import logs
 from gateway.support.home import Home
 from gateway.support.printable import one_line
+from gateway.support.session_status import count_of
 
 
 def back_up_home(call: Invocation, target: str, *, recipients: Sequence[str], with_secrets: bool) -> int:
@@ -57,7 +58,7 @@ def verify(folder: Path, *, as_json: bool) -> int:
     else:
         sys.stdout.writelines(f"DAMAGED {one_line(fault, 500)}\n" for fault in faults)
         sys.stdout.write(
-            f"The backup of {manifest.began} has {len(manifest.logs)} logs and {len(manifest.files)} files;"
+            f"The backup of {manifest.began} has {_contents(len(manifest.logs), len(manifest.files))};"
             f" {len(faults)} are damaged.\n"
         )
     return PROBLEM if faults else SUCCESS
@@ -83,10 +84,10 @@ def restore_home(home: Home, source: str, *, identity: Path | None, ledgers: Seq
         print_json(result, sys.stdout)
         return SUCCESS
     sys.stdout.writelines(f"{one_line(remark, 500)}\n" for remark in result.remarks)
-    again = f" {erased} erasures and deletions were applied again." if erased else ""
+    again = f" Erasures and deletions applied again: {erased}." if erased else ""
     missing = "" if manifest.secrets else " Tokens, keys and logins were not in it; the next start makes a new token."
     sys.stdout.write(
-        f"{home.root} is as it was at {manifest.began}: {result.logs} logs and {result.files} files, all verified."
+        f"{home.root} is as it was at {manifest.began}: {_contents(result.logs, result.files)}, all verified."
         f"{again}{missing}\n"
     )
     return SUCCESS
@@ -136,7 +137,7 @@ def _report(done: BackupResult, place: str, out: TextIO, *, as_json: bool) -> in
         return PROBLEM if done.remarks else SUCCESS
     out.writelines(f"{one_line(remark, 500)}\n" for remark in done.remarks)
     out.write(
-        f"{place} has {done.logs} logs and {done.files} files, {done.bytes:,} bytes; {done.copied:,} bytes were new."
+        f"{place} has {_contents(done.logs, done.files)}, {done.bytes:,} bytes; {done.copied:,} bytes were new."
         " What was copied was verified.\n"
     )
     return PROBLEM if done.remarks else SUCCESS
@@ -158,3 +159,7 @@ def _decrypted(identity: Path | None, content: BinaryIO) -> Iterator[BinaryIO]:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _contents(logs: int, files: int) -> str:
+    return f"{count_of(logs, 'log')} and {count_of(files, 'file')}"

@@ -15,6 +15,7 @@ from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
 from gateway.cli.sessions.store_commands import copied_log
 from gateway.support.home import Home
 from gateway.support.printable import one_line
+from gateway.support.session_status import count_of
 from gateway.support.storage import attachments_of, journals_in, session_logs
 from gateway.support.stored_sessions import SessionUnknown, find_session, session_listings
 from gateway.wiring.open_stores import LogStores, open_log_stores
@@ -51,12 +52,13 @@ def export_bundle(call: Invocation, name: str | None, place: Path, *, person: st
     if call.as_json:
         print_json(done, call.out)
         return SUCCESS
-    missing = f" {len(done.missing)} attachments are missing in the home, and in it." if done.missing else ""
+    missing = f" Missing in the home, and in it: {count_of(len(done.missing), 'attachment')}." if done.missing else ""
     signed = (
         f"signed with {one_line(done.signer, 200)}" if done.signer else "not signed, because ssh-keygen is not installed"
     )
     call.out.write(
-        f"{done.place} has {done.sessions} sessions and {done.attachments} attachments, {signed}.{missing}\n"
+        f"{done.place} has {count_of(done.sessions, 'session')} and {count_of(done.attachments, 'attachment')},"
+        f" {signed}.{missing}\n"
         f"It verifies itself: tar xf {done.place} verify.py && python3 verify.py {done.place}\n"
     )
     return SUCCESS
@@ -78,7 +80,7 @@ def import_bundle(call: Invocation, place: Path) -> int:
     else:
         call.out.writelines(f"{one_line(each.session, 64)}: {one_line(each.fault, 500)}\n" for each in refused)
         new = sum(each.new > 0 for each in imported)
-        call.out.write(f"{new} sessions were imported, {len(imported) - new - len(refused)} were here already.\n")
+        call.out.write(f"Imported: {count_of(new, 'session')}. Already here: {len(imported) - new - len(refused)}.\n")
     return PROBLEM if refused else SUCCESS
 
 

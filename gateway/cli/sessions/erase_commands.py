@@ -19,6 +19,7 @@ from gateway.conversations.erasure.erasure_plan import Chosen
 from gateway.conversations.erasure.erasures import Erased, combined, order_of_person
 from gateway.support import instance_address, logs
 from gateway.support.printable import one_line
+from gateway.support.session_status import count_of
 from gateway.support.storage import session_logs
 from gateway.support.stored_sessions import SessionUnknown, find_session, session_listings
 from plugins.support.workspace import OWNER
@@ -120,8 +121,8 @@ def _report(call: Invocation, erased: Erased, done: str) -> int:
     notes = f", notes: {', '.join(erased.notes)}" if erased.notes else ""
     entries = f" Entries were removed from {', '.join(erased.logs)}." if erased.logs else ""
     lines = [
-        f"{done}: {erased.events} events of {erased.sessions} sessions lost their content;"
-        f" {erased.facts} facts and {erased.attachments} files are removed{notes}.{entries}",
+        f"{done}: {count_of(erased.events, 'event')} of {count_of(erased.sessions, 'session')} lost their content;"
+        f" {count_of(erased.facts, 'fact')} and {count_of(erased.attachments, 'file')} are removed{notes}.{entries}",
         *(["This remains:"] if erased.remains else []),
         *(f"- {one_line(sentence, 500)}" for sentence in erased.remains),
     ]

@@ -23,6 +23,7 @@ from gateway.support import instance_address
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from gateway.support.printable import one_line
+from gateway.support.session_status import count_of
 from gateway.support.storage import fact_logs, remove_from_catalog, session_logs
 from gateway.support.stored_sessions import SessionListing, SessionUnknown, find_session, session_listings
 from gateway.terminal.client.connection import Connection, NotConnected
@@ -89,7 +90,7 @@ def delete_conversation(call: Invocation, key: str, *, person: str, facts: bool)
 
     deleted = _change(call, of_files, lambda: _ask(call, person, "delete", Deleted, session=key, facts=facts))
     number = deleted.removed.sessions if isinstance(deleted, Deleted) else deleted
-    done = f"{key} is deleted, {number} session{'' if number == 1 else 's'}."
+    done = f"{key} is deleted, {count_of(number, 'session')}."
     if isinstance(deleted, Deleted):
         remains = [f"- {one_line(sentence, 500)}" for sentence in deleted.remains]
         call.out.write("\n".join([done, *(["This remains:"] if remains else []), *remains]) + "\n")

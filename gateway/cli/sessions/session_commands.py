@@ -17,6 +17,7 @@ from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from gateway.support.printable import one_line, printable
 from gateway.support.session_export import ExportFormat, exported
+from gateway.support.session_status import count_of
 from gateway.support.storage import acknowledged_in, attachments_of, remove_from_catalog, session_logs
 from gateway.support.stored_sessions import (
     Entry,
@@ -245,7 +246,7 @@ def _compaction_lines(entry: CompactionEntry) -> Iterator[str]:
     yield f"{entry.number}. {entry.at} ({entry.why}), {state}"
     asked = f" ({one_line(entry.model, LINE)})" if entry.model else ""
     yield (
-        f"   {entry.messages} messages, {entry.tokens_before:,} → {entry.tokens_after:,} tokens,"
+        f"   {count_of(entry.messages, 'message')}, {entry.tokens_before:,} → {entry.tokens_after:,} tokens,"
         f" by {one_line(entry.by, LINE)}{asked}"
     )
     if entry.failed:

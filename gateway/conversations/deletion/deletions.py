@@ -24,6 +24,7 @@ from gateway.conversations.deletion.deletion_log import (
 from gateway.conversations.deletion.journal_findings import JournalFindings, planned_deletion, sessions_citing
 from gateway.conversations.search.conversation_search import ConversationSearch, SearchUnavailable
 from gateway.support.errors import Busy, error_fields, sentence_of
+from gateway.support.session_status import count_of
 from plugins.api.fact_values import FactsError, NoSuchFact
 from plugins.api.plugin_services import IndexUnusable
 from plugins.facts.facts import Facts
@@ -169,7 +170,7 @@ class Deletions:
             )
             return DeletedConversation(removed=begun.removed(), remains=tuple(remains))
         if citing:
-            remains.append(f"Passages of it that the memory found for {_counted(citing, 'other session')}.")
+            remains.append(f"Passages of it that the memory found for {count_of(citing, 'other session')}.")
         if not all(memory.erases for memory, _ in known):
             remains.append("The backend of the memory decides when removed texts leave its files.")
         async with self._log.writing() as writer:
@@ -234,7 +235,7 @@ class Deletions:
         """Return a sentence about the schedules of a conversation, if there are any."""
         with suppress(Busy):  # `Problems` has the reason
             if count := await self._scheduled(person, key):
-                return (f"{_counted(count, 'schedule')} with messages for it; `/schedule` lists them.",)
+                return (f"{count_of(count, 'schedule')} with messages for it; `/schedule` lists them.",)
         return ()
 
 
@@ -251,7 +252,7 @@ async def _forget_facts(known: Facts, event: SessionDeleted, remains: list[str])
                 await known.forget(fact.id, event.by, owner=None)
             forgotten += 1
     if kept := len(own) - forgotten:
-        remains.append(f"{_counted(kept, 'fact')} that came from it; `/memory` lists them.")
+        remains.append(f"{count_of(kept, 'fact')} that came from it; `/memory` lists them.")
     if forgotten:
         remains.append("The log of the facts keeps the history of those that were forgotten.")
     return forgotten
@@ -295,7 +296,3 @@ def _continues(row: SessionRow, gone: set[str], by_id: dict[str, SessionRow]) ->
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
