@@ -70,6 +70,9 @@ async def test_every_page_fits_its_window(tmp_path: Path, browser: Browser, widt
         page = visit.page
         client = await running.connect()
         await client.chat("# A title\n\n`" + "x" * 300 + "`\n\n| a | b |\n|---|---|\n| " + "wide " * 40 + " | b |")
+        await page.goto(visit.url)
+        await expect(page.get_by_label("Token")).to_be_visible()
+        assert await page.evaluate("document.documentElement.scrollHeight <= innerHeight")
         await visit.sign_in()
         for place in ("chat/~", "chat/main", "context/main", "memory", "skills", "schedules", "health"):
             await page.goto(f"{visit.url}/#/{place}")
