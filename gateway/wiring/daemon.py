@@ -340,6 +340,7 @@ class Daemon:
         await attempt("resume_erasures", switchboard.removals.resume_erasures)
         resumed = await resume()
         await attempt("resume_deletions", switchboard.removals.resume_deletions)
+        await attempt("resume_requests", switchboard.removals.resume_requests)
         await attempt("resume_erasures_of_persons", gateway.persons.resume)
         gateway.scheduler.start()
         await attempt("start_heartbeat", partial(services.heartbeat.start, switchboard))
@@ -349,6 +350,7 @@ class Daemon:
                 tasks.create_task(resume(math.inf))
             if gateway.cluster is not None:
                 tasks.create_task(switchboard.adopt())
+                tasks.create_task(switchboard.removals.watch_requests())
 
     async def _start_mcp_servers(self, gateway: Application) -> None:
         await gateway.plugins.mcp.reconfigure(self.config.mcp)

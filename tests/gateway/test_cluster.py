@@ -25,7 +25,7 @@ from gateway.cli.main import cli
 from gateway.conversations.deletion.deletion_log import ErasureOrdered
 from gateway.conversations.deletion.deletions import Deletions
 from gateway.conversations.erasure.erasures import Erased, Erasures
-from gateway.conversations.routing import switchboard
+from gateway.conversations.routing import removals, switchboard
 from gateway.conversations.routing.person_erasure import PersonErasures
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.support.errors import Busy, OwnedElsewhere
@@ -116,6 +116,33 @@ async def test_an_erasure_reaches_a_conversation_that_another_gateway_has(url: s
             assert answer.status == 200, await answer.text()
         assert not rows(url, "SELECT 1 FROM line WHERE position('canary'::bytea IN line) > 0")
         assert await client.chat("and now?") == "and now?"
+
+
+@pytest.mark.parametrize("command", ["/delete yes", "/forget conversation yes"])
+async def test_a_removal_that_a_gateway_has_confirmed_and_not_begun_is_carried_out_by_another(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    shared = {"store.kind": "postgres", "store.url": url}
+    begin, record, attempts = Deletions.begin, Deletions.record, set[Deletions]()
+    monkeypatch.setattr(removals, "REQUESTS_SECONDS", 0.05)
+    async with gateway(tmp_path / "b", settings=shared) as other:
+        async with gateway(tmp_path / "a", settings=shared) as one:
+            client = await one.connect()
+            await client.chat("the canary sings")
+
+            async def refused(self: Deletions, *_: object, **__: object) -> None:
+                attempts.add(self)
+                raise StorageFailed("It is full.")
+
+            monkeypatch.setattr(Deletions, "begin", refused)
+            monkeypatch.setattr(Deletions, "record", refused)
+            assert "as soon as" in await client.command(command)
+            await until(lambda: attempts)
+        await until(lambda: len(attempts) == 2)  # the gateway that is left tries it too
+        monkeypatch.setattr(Deletions, "begin", begin)
+        monkeypatch.setattr(Deletions, "record", record)
+        await until(lambda: not rows(url, "SELECT 1 FROM line WHERE position('canary'::bytea IN line) > 0"))
+        assert await (await other.connect()).chat("anew") == "anew"
 
 
 async def test_an_erasure_that_one_gateway_carries_out_is_not_begun_by_another(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,11 @@ async def delete(client: Client, session: str = "main", **fields: Any) -> Frame:
     """Send a `delete` and return its answer."""
     await client.say("delete", id="d", session=session, **fields)
     return await client.until(lambda frame: frame.get("id") == "d")
+
+
+async def until_removed(home: Path) -> None:
+    """Wait until what a command requested has ended."""
+    await until(lambda: "removal_ended" in (home / "deletions.jsonl").read_text())
 
 
 async def hits(running: Gateway, query: str) -> list[Frame]:
@@ -318,9 +324,10 @@ async def test_a_removal_by_a_command_that_is_not_recorded_is_tried_again(
         assert "as soon as" in await client.command(command)
         assert (await client.until_type("deleted"))["session"] == "main"
         assert (raised, running.journals()) == ([failure], {})
+        await until_removed(tmp_path)
     kinds = [json.loads(line)["kind"] for line in (tmp_path / "deletions.jsonl").read_text().splitlines()]
     erased = ["erasure_ordered", "erasure_finished"] if step == "record" else []
-    assert kinds == [*erased, "session_deleted", "deletion_finished"]
+    assert kinds == ["removal_requested", *erased, "session_deleted", "deletion_finished", "removal_ended"]
 
 
 async def test_an_erasure_by_a_command_that_fails_after_it_was_recorded_is_left_to_the_next_start(
@@ -348,3 +355,78 @@ async def test_an_erasure_by_a_command_that_fails_after_it_was_recorded_is_left_
         assert ended == [False]
         assert await client.chat("again") == "again"
     assert (tmp_path / "deletions.jsonl").read_text().count("erasure_ordered") == 1
+
+
+async def confirm(client: Client, command: str) -> None:
+    """Write a command, with the number of the last message if it needs one, and see that it is confirmed."""
+    if "{number}" in command:
+        (number,) = re.findall(r"`/forget message (\d+) yes`", await client.command("/forget message"))
+        command = command.format(number=number)
+    assert "as soon as" in await client.command(command)
+
+
+REMOVALS = ["/delete yes", "/forget message {number} yes", "/forget conversation yes"]
+
+
+@pytest.mark.parametrize("command", REMOVALS)
+async def test_a_confirmed_removal_that_has_not_begun_survives_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    attempts = list[str]()
+
+    async def full(*_: object, **__: object) -> None:
+        attempts.append(command)
+        raise StorageFailed("It is full.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Deletions, "begin", full)
+        patch.setattr(Deletions, "record", full)
+        async with gateway(tmp_path, settings=BY_WORDS) as running:
+            client = await running.connect()
+            await client.chat(f"Listen: {CANARY}")
+            await confirm(client, command)
+            await until(lambda: attempts)
+            assert CANARY in str(running.journals())
+    async with gateway(tmp_path, settings=BY_WORDS) as running:
+        await until_removed(tmp_path)
+        assert len(running.journals()) == ("message" in command)
+    assert places(tmp_path) == set()
+    async with gateway(tmp_path, settings=BY_WORDS) as running:
+        client = await running.connect()
+        assert await client.chat("hi") == "hi"
+        assert (tmp_path / "deletions.jsonl").read_text().count("removal_") == 2
+
+
+@pytest.mark.parametrize("command", REMOVALS)
+async def test_a_removal_that_cannot_be_recorded_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    async def full(*_: object) -> None:
+        raise StorageFailed("It is full.")
+
+    monkeypatch.setattr(Deletions, "request", full)
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.chat("hi")
+        number = next(frame["event"]["seq"] for frame in client.frames if frame.get("event", {}).get("text") == "hi")
+        assert "It is full." in await client.command(command.format(number=number))
+        assert await client.chat("and now?") == "and now?"
+
+
+async def test_a_removal_does_not_reach_the_conversation_that_began_under_its_key_after_it(tmp_path: Path) -> None:
+    """A crash between the deletion and the end of its request is followed by a message under the same key."""
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.chat("hi")
+        await client.command("/delete yes")
+        await until_removed(tmp_path)
+    log = tmp_path / "deletions.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    assert b"removal_ended" in lines.pop()
+    log.write_bytes(b"".join(lines))
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        assert await client.chat("anew") == "anew"
+        await until_removed(tmp_path)
+        assert len(running.journals()) == 1
+        assert await client.chat("still here") == "still here"

@@ -189,6 +189,7 @@ RESUMING: list[tuple[type, str]] = [
     (Removals, "resume_erasures"),
     (SoleClaims, "unowned"),
     (Removals, "resume_deletions"),
+    (Removals, "resume_requests"),
     (PersonErasures, "resume"),
     (Heartbeats, "start"),
 ]
@@ -274,7 +275,9 @@ async def test_a_gateway_of_a_cluster_adopts_although_its_own_start_keeps_failin
     async def adopt() -> None:
         adopting.set()
 
-    removals = SimpleNamespace(resume_erasures=fail, resume_deletions=fail)
+    removals = SimpleNamespace(
+        resume_erasures=fail, resume_deletions=fail, resume_requests=fail, watch_requests=asyncio.Event().wait
+    )
     services = SimpleNamespace(heartbeat=SimpleNamespace(start=fail), questions=SimpleNamespace(complete=lambda: None))
     starting: Any = SimpleNamespace(
         switchboard=SimpleNamespace(removals=removals, resume_all=fail, adopt=adopt),
@@ -290,8 +293,10 @@ async def test_a_gateway_of_a_cluster_adopts_although_its_own_start_keeps_failin
         await adopting.wait()
     resuming.cancel()
     await asyncio.wait([resuming])
-    steps = ["start_mcp_servers", "resume_erasures", "resume_deletions", "resume_erasures_of_persons", "start_heartbeat"]
-    assert reported == steps
+    assert reported == [
+        *("start_mcp_servers", "resume_erasures", "resume_deletions", "resume_requests", "resume_erasures_of_persons"),
+        "start_heartbeat",
+    ]
 
 
 async def test_a_deletion_that_fails_unexpectedly_keeps_no_other_from_being_finished(

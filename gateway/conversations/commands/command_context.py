@@ -421,10 +421,10 @@ class CommandContext(MemoryView):
         ]
 
     async def delete(self, *, facts: bool) -> None:
-        self._chat.removals.delete_when_idle(self._chat, facts=facts)
+        await self._chat.removals.delete_when_idle(self._chat, self.session, facts=facts)
 
     async def erase(self, message: int | None = None) -> None:
-        self._chat.removals.erase_when_idle(self._chat, self.session, message)
+        await self._chat.removals.erase_when_idle(self._chat, self.session, message)
 
     async def spawn(self, task: str, tools: Sequence[str] | None = None) -> str:
         asked, chosen = self._waiting, None if tools is None else tuple(tools)

@@ -1,7 +1,8 @@
 """The log of deletions: `HOME/deletions.jsonl`, with ids, times and digests, and no text.
 
 It has the line format of all logs (see docs/events.md). A deletion is recorded before anything is removed, and again when it
-is finished: one that was interrupted is continued by the next start.
+is finished: one that was interrupted is continued by the next start. What a person has confirmed by a command is recorded
+before it is answered, since it begins only when the conversation is idle.
 """
 
 from __future__ import annotations
@@ -14,9 +15,15 @@ from typing import TypeAlias
 import msgspec
 
 from sessions.events.events import MAIN_AGENT
+from sessions.store.header import random_suffix
 from sessions.store.lazy_log import LazyLog, LogFormat
 from sessions.store.protocols import LogReader, Store
 from sessions.store.rewriting import rechained
+
+
+def new_removal_id() -> str:
+    """Return the id of a deletion, of an erasure, or of a request for one."""
+    return random_suffix() + random_suffix()
 
 
 class DeletedJournal(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +74,27 @@ class ErasureOrdered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     everything: bool = False
 
 
+class RemovalRequested(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="removal_requested"
+):
+    """A `person` has confirmed that the conversation of a session is to be deleted, with the `facts` that came from it alone
+    if that is True. If `erase` is True, what came of it is erased first, or, if `message` is not 0, what came of the
+    message with this seq, and nothing is deleted."""
+
+    removal: str
+    person: str
+    session: str
+    message: int = 0
+    erase: bool = False
+    facts: bool = False
+
+
+class RemovalEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="removal_ended"):
+    """What was requested is done or recorded, or there is nothing left to remove."""
+
+    removal: str
+
+
 class ErasureFinished(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="erasure_finished"):
     """Everything was erased."""
 
@@ -79,20 +107,25 @@ class DeletionFinished(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
     deletion: str
 
 
-Deletion: TypeAlias = SessionDeleted | DeletionFinished | ErasureOrdered | ErasureFinished
-Unfinished: TypeAlias = Mapping[str, SessionDeleted | ErasureOrdered]
+Deletion: TypeAlias = SessionDeleted | DeletionFinished | ErasureOrdered | ErasureFinished | RemovalRequested | RemovalEnded
+Unfinished: TypeAlias = Mapping[str, SessionDeleted | ErasureOrdered | RemovalRequested]
 
 
 def fold_deletion(unfinished: Unfinished, event: Deletion, *, seq: int, at: str, turn: int | None, size: int) -> Unfinished:
-    """Return the unfinished deletions and erasures after one more event."""
-    id_ = event.deletion if isinstance(event, SessionDeleted | DeletionFinished) else event.erasure
+    """Return the unfinished deletions, erasures and requests after one more event."""
+    if isinstance(event, SessionDeleted | DeletionFinished):
+        id_ = event.deletion
+    elif isinstance(event, RemovalRequested | RemovalEnded):
+        id_ = event.removal
+    else:
+        id_ = event.erasure
     others = {known: each for known, each in unfinished.items() if known != id_}
-    return {**others, id_: event} if isinstance(event, SessionDeleted | ErasureOrdered) else others
+    return {**others, id_: event} if isinstance(event, SessionDeleted | ErasureOrdered | RemovalRequested) else others
 
 
 DELETIONS: LogFormat[Deletion, Unfinished] = LogFormat(
     name="deletions",
-    events=(SessionDeleted, DeletionFinished, ErasureOrdered, ErasureFinished),
+    events=(SessionDeleted, DeletionFinished, ErasureOrdered, ErasureFinished, RemovalRequested, RemovalEnded),
     empty={},
     fold=fold_deletion,
 )

@@ -18,6 +18,8 @@ from gateway.conversations.deletion.deletion_log import (
     DELETIONS,
     DeletionFinished,
     ErasureOrdered,
+    RemovalEnded,
+    RemovalRequested,
     SessionDeleted,
     record_end,
 )
@@ -211,6 +213,20 @@ class Deletions:
     async def unfinished_erasures(self) -> list[ErasureOrdered]:
         """Return the erasures that were ordered and are not finished. Raises StorageFailed."""
         return [each for each in (await self._log.durable_state()).values() if isinstance(each, ErasureOrdered)]
+
+    async def request(self, asked: RemovalRequested) -> None:
+        """Record durably what a person has confirmed. Raises StorageFailed."""
+        async with self._log.writing() as writer:
+            await writer.append_durable(asked)
+
+    async def request_ended(self, asked: RemovalRequested) -> None:
+        """Record durably that a request is not to be carried out again. Raises StorageFailed."""
+        async with self._log.writing() as writer:
+            await writer.append_durable(RemovalEnded(removal=asked.removal))
+
+    async def requests(self) -> list[RemovalRequested]:
+        """Return the requests that have not ended. Raises StorageFailed."""
+        return [each for each in (await self._log.durable_state()).values() if isinstance(each, RemovalRequested)]
 
     def not_finished(self, event: ErasureOrdered, error: Exception) -> None:
         """Report an erasure that could not be finished."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from gateway.conversations.deletion.deletion_log import DeletedJournal, SessionDeleted
+from gateway.conversations.deletion.deletion_log import DeletedJournal, SessionDeleted, new_removal_id
 from sessions.attachments.attachment_refs import digests_in
 from sessions.events.codec import InvalidLine, decode, is_complete_line, seq_of
 from sessions.events.errors import JournalDamaged, SessionsError, UnknownSession
@@ -20,7 +20,6 @@ from sessions.events.events import (
     ToolCalled,
     kind_of,
 )
-from sessions.store.header import random_suffix
 from sessions.store.protocols import START, LogReader
 
 _MARKS = tuple(
@@ -90,7 +89,7 @@ def planned_deletion(
         head, digest = findings.add(logs, session)
         journals.append(DeletedJournal(session=session, head=head, sum=digest))
     event = SessionDeleted(
-        deletion=random_suffix() + random_suffix(),
+        deletion=new_removal_id(),
         person=person,
         by=by,
         sessions=tuple(journals),

@@ -19,7 +19,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from gateway.conversations.deletion.deletion_log import ErasedSession, ErasureOrdered
+from gateway.conversations.deletion.deletion_log import ErasedSession, ErasureOrdered, new_removal_id
 from gateway.conversations.erasure.erasure_plan import (
     Chosen,
     Reached,
@@ -49,7 +49,6 @@ from sessions.events.events import JournalErased, SessionTitled
 from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript
 from sessions.store.catalog import Catalog, SessionRow
-from sessions.store.header import random_suffix
 from sessions.store.log_writer import stamp
 from sessions.store.protocols import START, Blobs, Lines, LogReader, Stamp, Store
 from sessions.store.rewriting import Appended, Change, rechained
@@ -122,11 +121,7 @@ def order_of_person(person: str, by: str) -> ErasureOrdered:
     """Return the order to erase everything of a person. Raises UnknownSession if that cannot be the id of a person."""
     if PERSON_ID.fullmatch(person) is None:
         raise UnknownSession(f"There cannot be a person {person[:60]!r}.")
-    return ErasureOrdered(erasure=_new_id(), person=person, by=by, everything=True)
-
-
-def _new_id() -> str:
-    return random_suffix() + random_suffix()
+    return ErasureOrdered(erasure=new_removal_id(), person=person, by=by, everything=True)
 
 
 class DerivedData(Protocol):
@@ -188,7 +183,7 @@ class Erasures:
         """Return the order to erase something of a person's sessions, with the forks and origins that share it. Raises
         UnknownSession, StorageFailed."""
         sessions = [row.session for row in await self._catalog.every(person)]
-        draft = ErasureOrdered(erasure=_new_id(), person=person, by=by)
+        draft = ErasureOrdered(erasure=new_removal_id(), person=person, by=by)
         parts = await asyncio.to_thread(family, self._store, sessions, chosen)
         return await asyncio.to_thread(self._order, draft, parts, await self._fact_logs())
 

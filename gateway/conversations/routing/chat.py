@@ -82,12 +82,14 @@ class Conversations(Protocol):
 class ChatRemovals(Protocol):
     """Removes a conversation, or one message of it, once it is idle."""
 
-    def delete_when_idle(self, chat: Chat, *, facts: bool) -> None:
-        """Delete a conversation in the background, once nothing runs or waits in it."""
+    async def delete_when_idle(self, chat: Chat, session: str, *, facts: bool) -> None:
+        """Record durably that the conversation of a session is to be deleted, and delete it in the background, once nothing
+        runs or waits in it. Raises StorageFailed."""
         ...
 
-    def erase_when_idle(self, chat: Chat, session: str, message: int | None) -> None:
-        """Erase the message with this seq of a session, or the whole conversation, once nothing runs or waits in it."""
+    async def erase_when_idle(self, chat: Chat, session: str, message: int | None) -> None:
+        """Record durably that the message with this seq of a session, or the whole conversation, is to be erased, and erase
+        it in the background, once nothing runs or waits in it. Raises StorageFailed."""
         ...
 
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 import msgspec
 import structlog
 
-from gateway.conversations.deletion.deletion_log import ErasureOrdered
+from gateway.conversations.deletion.deletion_log import ErasureOrdered, RemovalRequested, new_removal_id
 from gateway.conversations.deletion.deletions import DeletedConversation, Deletions
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.forks import Forks
 from gateway.conversations.routing.live_sessions import LiveSessions
-from gateway.support.errors import Conflict, error_fields
+from gateway.support.errors import Conflict, OwnedElsewhere, error_fields
 from sessions.events.errors import JournalDamaged, SessionsError, UnknownSession
 from sessions.store.catalog import Name, SessionRow
 
@@ -37,6 +37,9 @@ log = structlog.get_logger("exuvia.removals")
 
 RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before a removal that could not begin is tried again: after the first failure, the second, and so on."""
+
+REQUESTS_SECONDS = 30.0
+"""Seconds between two looks for requests that another gateway of the same database has recorded and not carried out."""
 
 
 def _do_nothing() -> None:
@@ -98,6 +101,8 @@ class Removals:
         self._deletions = deletions
         self._erasures = erasures
         self._watchers: set[DeletionWatcher] = set()
+        self._requested: set[str] = set()
+        """The ids of the requests that are being carried out."""
 
     def on_deleted(self, watcher: DeletionWatcher) -> Callable[[], None]:
         """Call `watcher` when a conversation was closed in order to be deleted. Returns a function that removes it."""
@@ -133,13 +138,36 @@ class Removals:
         deleted = await self.delete(person, key, by=by, facts=True)
         return msgspec.structs.replace(erased, remains=tuple(dict.fromkeys((*erased.remains, *deleted.remains))))
 
-    def delete_when_idle(self, chat: Chat, *, facts: bool) -> None:
-        """Delete a chat in the background, once nothing runs or waits in it."""
-        self._conversations.spawn(self._delete_when_idle(chat, facts=facts))
+    async def delete_when_idle(self, chat: Chat, session: str, *, facts: bool) -> None:
+        """Record durably that the conversation of a session is to be deleted, and delete it in the background, once nothing
+        runs or waits in it. Raises StorageFailed."""
+        await self._request(
+            RemovalRequested(removal=new_removal_id(), person=chat.person, session=session, facts=facts), chat
+        )
 
-    def erase_when_idle(self, chat: Chat, session: str, message: int | None) -> None:
-        """Erase the message with this seq of a session, or the whole conversation, once nothing runs or waits in it."""
-        self._conversations.spawn(self._erase_when_idle(chat, session, message))
+    async def erase_when_idle(self, chat: Chat, session: str, message: int | None) -> None:
+        """Record durably that the message with this seq of a session, or the whole conversation, is to be erased, and erase
+        it in the background, once nothing runs or waits in it. Raises StorageFailed."""
+        asked = RemovalRequested(
+            removal=new_removal_id(), person=chat.person, session=session, message=message or 0, erase=True
+        )
+        await self._request(asked, chat)
+
+    async def resume_requests(self) -> None:
+        """Carry out what was requested and has not begun, in the background."""
+        with suppress(SessionsError):  # `Deletions.problems` has the reason
+            for asked in await self._deletions.requests():
+                if asked.removal not in self._requested:
+                    self._conversations.spawn(self._carry_out_request(asked, None))
+
+    async def watch_requests(self) -> None:
+        """Carry out what other gateways of a database have recorded and not carried out, as long as this one serves."""
+        while True:
+            await asyncio.sleep(REQUESTS_SECONDS)
+            try:
+                await self.resume_requests()
+            except Exception as error:  # the next look may find them
+                log.error("requests_not_read", **error_fields(error))
 
     async def resume_erasures(self) -> None:
         """Finish the erasures that the last stop interrupted."""
@@ -152,34 +180,60 @@ class Removals:
         """Finish the deletions that the last stop interrupted."""
         await self._deletions.resume()
 
-    async def _delete_when_idle(self, chat: Chat, *, facts: bool) -> None:
-        delete = partial(self._delete, chat.person, chat.key, chat.person, facts=facts)
-        await self._when_idle(chat, delete, failed="conversation_not_deleted")
+    async def _request(self, asked: RemovalRequested, chat: Chat) -> None:
+        await self._deletions.request(asked)
+        self._conversations.spawn(self._carry_out_request(asked, chat))
 
-    async def _erase_when_idle(self, chat: Chat, session: str, message: int | None) -> None:
+    async def _carry_out_request(self, asked: RemovalRequested, chat: Chat | None) -> None:
+        """Carry out what was requested once the conversation is idle, whose chat is given if this gateway has it."""
+        self._requested.add(asked.removal)
+        try:
+            if asked.message:
+                done = await self._when_idle(chat, asked, partial(self._erase_requested, asked))
+            else:
+                done = not asked.erase or await self._when_idle(chat, asked, partial(self._erase_requested, asked))
+                done = done and await self._when_idle(chat, asked, partial(self._delete_requested, asked))
+            if done:
+                await self._deletions.request_ended(asked)
+        except SessionsError as error:  # the next start finds nothing left to remove
+            log.error("request_not_ended", removal=asked.removal, **error_fields(error))
+        finally:
+            self._requested.discard(asked.removal)
+
+    async def _erase_requested(self, asked: RemovalRequested, *, recorded: Callable[[], None]) -> None:
         from gateway.conversations.erasure.erasure_plan import Chosen  # noqa: PLC0415 - not at the start
 
-        if message is None:
-            erase = partial(self._erase_of_key, chat.person, chat.key, chat.person)
-            if await self._when_idle(chat, erase, failed="not_erased"):
-                await self._delete_when_idle(chat, facts=True)
+        row = await self._row(asked.person, asked.session)
+        if asked.message:
+            chosen = Chosen(messages=frozenset({asked.message}))
+            await self._erase(row.person, {row.session: chosen}, row.person, recorded)
         else:
-            chosen = Chosen(messages=frozenset({message}))
-            erase = partial(self._erase_of_session, chat.person, session, chosen, chat.person)
-            await self._when_idle(chat, erase, failed="not_erased")
+            await self._erase_of_key(row.person, row.key, row.person, recorded=recorded)
 
-    async def _when_idle(self, chat: Chat, remove: Remove, *, failed: str) -> bool:
-        """Remove something once nothing runs or waits in a chat; return False if that fails.
+    async def _delete_requested(self, asked: RemovalRequested, *, recorded: Callable[[], None]) -> None:
+        row = await self._row(asked.person, asked.session)
+        await self._delete(row.person, row.key, row.person, facts=asked.facts or asked.erase, recorded=recorded)
 
-        What fails before it is recorded is tried again after a pause, as long as this gateway has the conversation; what
-        is recorded is finished by the next start.
+    async def _row(self, person: str, session: str) -> SessionRow:
+        """Return the row of a person's session. Raises UnknownSession."""
+        row = await self._sessions.row(session)
+        if row is None or row.person != person:
+            raise UnknownSession(f"There is no session {session}.")
+        return row
+
+    async def _when_idle(self, chat: Chat | None, asked: RemovalRequested, remove: Remove) -> bool:
+        """Remove something once nothing runs or waits in a chat. Return True if that is done, or there is nothing to remove.
+
+        What fails before it is recorded is tried again after a pause, unless another gateway has the conversation; what is
+        recorded, or fails lastingly, is left to the next start.
         """
         changed, recorded, failures = asyncio.Event(), asyncio.Event(), 0
-        chat.watch(changed.set)
+        if chat is not None:
+            chat.watch(changed.set)
         try:
             while True:
                 changed.clear()
-                if not chat.idle and chat.is_open:
+                if chat is not None and not chat.idle and chat.is_open:
                     await changed.wait()
                     continue
                 try:
@@ -187,9 +241,11 @@ class Removals:
                 except Conflict:  # a message came meanwhile, or another conversation that it reaches is in use
                     pass
                 except Exception as error:
-                    lasts = isinstance(error, JournalDamaged | UnknownSession)
-                    log.error(failed, key=chat.key, **error_fields(error))
-                    if recorded.is_set() or lasts or chat.dropped:
+                    log.error("removal_not_begun", removal=asked.removal, session=asked.session, **error_fields(error))
+                    if isinstance(error, UnknownSession):
+                        return True
+                    elsewhere = chat.dropped if chat is not None else isinstance(error, OwnedElsewhere)
+                    if recorded.is_set() or elsewhere or isinstance(error, JournalDamaged):
                         return False
                 else:
                     return True
@@ -197,7 +253,8 @@ class Removals:
                 await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
                 failures += 1
         finally:
-            chat.unwatch(changed.set)
+            if chat is not None:
+                chat.unwatch(changed.set)
 
     async def _delete(
         self, person: str, key: str, by: str, *, facts: bool, recorded: Callable[[], None] = _do_nothing
@@ -228,13 +285,9 @@ class Removals:
         await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
         await self._finish_erasure(order, failures + 1)
 
-    async def _erase_of_session(
-        self, person: str, session: str, chosen: Chosen, by: str, *, recorded: Callable[[], None] = _do_nothing
-    ) -> Erased:
-        row = await self._sessions.row(session)
-        if row is None or row.person != person:
-            raise UnknownSession(f"There is no session {session}.")
-        return await self._erase(person, {session: chosen}, by, recorded)
+    async def _erase_of_session(self, person: str, session: str, chosen: Chosen, by: str) -> Erased:
+        row = await self._row(person, session)
+        return await self._erase(row.person, {row.session: chosen}, by, _do_nothing)
 
     async def _erase_of_key(self, person: str, key: str, by: str, *, recorded: Callable[[], None] = _do_nothing) -> Erased:
         from gateway.conversations.erasure.erasure_plan import Chosen  # noqa: PLC0415 - not at the start
