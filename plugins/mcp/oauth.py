@@ -116,14 +116,15 @@ class OAuthFlow:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             login = msgspec.json.decode(self._file.read_bytes()[:LARGEST], type=_Login)
             if login.url == url:  # a token is for this address alone
-                self.hide_tokens(login)
+                self.hide_secrets(login)
                 return login
         return _Login(url=url)
 
-    def hide_tokens(self, login: _Login) -> None:
-        """Record the tokens of a login as secrets."""
-        for name in ("access_token", "refresh_token"):
-            hide(Secret(str((login.tokens or {}).get(name) or "")), source=f"{self._file}:{name}")
+    def hide_secrets(self, login: _Login) -> None:
+        """Record the tokens of a login, and the secret that the server gave the gateway, as secrets."""
+        given = {**(login.tokens or {}), **(login.client or {})}
+        for name in ("access_token", "refresh_token", "client_secret"):
+            hide(Secret(str(given.get(name) or "")), source=f"{self._file}:{name}")
 
     def write(self, login: _Login) -> None:
         """Keep a login, durably, in a file that only this user can read (0600). Blocks; raises OSError."""
@@ -244,7 +245,7 @@ class _StoredOAuth(OAuthClientProvider):
         login.authorization_server = context.auth_server_url
         login.metadata = _dumped(context.oauth_metadata)
         login.resource = _dumped(context.protected_resource_metadata)
-        self._flow.hide_tokens(login)
+        self._flow.hide_secrets(login)
         await asyncio.to_thread(self._flow.write, login)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
@@ -254,6 +255,7 @@ class _StoredOAuth(OAuthClientProvider):
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Keep the registered client with the next tokens."""
         self._login.client = client_info.model_dump(mode="json", exclude_none=True)
+        self._flow.hide_secrets(self._login)
 
 
 def _dumped(value: Any) -> dict[str, Any] | None:

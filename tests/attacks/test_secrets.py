@@ -15,6 +15,7 @@ from mcp.shared.auth import OAuthToken
 
 from gateway.conversations.turn.scrubbing import without_secrets
 from gateway.support.errors import sentence_of
+from plugins.channels.matrix.matrix_api import MatrixClient
 from plugins.mcp.mcp_settings import ServerKeys
 from plugins.mcp.oauth import OAuthFlow
 from plugins.support import secrets
@@ -285,6 +286,14 @@ async def test_of_the_tokens_of_a_login_that_is_renewed_again_and_again_only_the
         assert len([each for each in recorded if "-of-far" in each]) == secrets.RENEWALS + 1
     told = f"access-999-of-far access-998-of-far refresh-of-far {TOOL_KEY}"
     assert scrubbed(told) == " ".join([HIDDEN] * 4)
+
+
+def test_of_the_tokens_of_a_matrix_account_only_the_last_ones_are_recorded() -> None:
+    client = MatrixClient(AsyncMock(), "https://matrix.example.org")
+    for number in range(1000):
+        client.log_in(f"login-{number}-of-bot", "bot")
+    assert len([each for each in secrets._whole if "-of-bot" in each]) == secrets.RENEWALS
+    assert scrubbed("login-999-of-bot") == HIDDEN
 
 
 def test_a_token_that_is_configured_too_stays_recorded() -> None:

@@ -338,7 +338,9 @@ class AuthorizationServer:
                 return web.json_response({"issuer": self.issuer, **ends, **methods})
             case "/registration":
                 registered = await request.json()
-                return web.json_response({**registered, "client_id": "registered"}, status=201)
+                return web.json_response(
+                    {**registered, "client_id": "registered", "client_secret": "the-client-secret"}, status=201
+                )
             case "/authorization":
                 target = self.redirect(request.query["redirect_uri"], request.query["state"])
                 return web.Response(status=302, headers={"Location": target})
@@ -380,7 +382,7 @@ async def test_a_login_is_kept_privately_and_used_and_renewed_after_a_restart(tm
             assert (await run(source, "far_echo", text="in")).text == "in"
         file = tmp_path / "logins" / "far.json"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        assert scrubbed("the-refresh-token") == "(hidden)"
+        assert scrubbed("the-refresh-token the-client-secret") == "(hidden) (hidden)"
         async with opened(tmp_path, far=keys) as source:
             assert (await run(source, "far_echo", text="again")).text == "again"
         assert login.grants == ["authorization_code"]

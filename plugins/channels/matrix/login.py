@@ -55,7 +55,7 @@ class Login:
 
     async def _enter(self) -> None:
         if self._token:
-            self._client.log_in(self._token.reveal())
+            self._client.log_in(self._token.reveal(), self._name)
             try:
                 await self._who()
             except MatrixError as error:
@@ -63,7 +63,7 @@ class Login:
             return
         kept = await self._file.load()
         if kept.get("name") == self._name and isinstance(token := kept.get("token"), str):
-            self._client.log_in(token)
+            self._client.log_in(token, self._name)
             try:
                 await self._who()
             except MatrixError as error:
@@ -108,7 +108,7 @@ class Login:
         except MatrixError as error:
             raise _login_error(error, "password") from error
         self.user, self.device, token = (str(answer.get(key, "")) for key in ("user_id", "device_id", "access_token"))
-        self._client.log_in(token)
+        self._client.log_in(token, self._name)
         await self._file.save({"name": self._name, "user": self.user, "device": self.device, "token": token})
 
 

@@ -60,9 +60,9 @@ class MatrixClient:
         self._base = homeserver.rstrip("/")
         self.token = ""
 
-    def log_in(self, token: str) -> None:
-        """Use an access token from now on."""
-        hide(Secret(token))
+    def log_in(self, token: str, user: str) -> None:
+        """Use an access token of a user from now on."""
+        hide(Secret(token), source=f"{self._base}:{user}")
         self.token = token
 
     async def find_server(self) -> None:
