@@ -143,13 +143,14 @@ async def test_a_note_that_cannot_be_written_is_logged_once_for_each_cause(on: S
     assert (await tried(), await tried()) == (first, [])
 
 
+@pytest.mark.parametrize("failure", [StorageFailed("Input/output error."), RuntimeError("can't start new thread")])
 async def test_an_unreadable_log_is_reported_and_its_section_stays_pending(
-    on: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
     of = owe(on, TODAY, "- One.")
 
     async def fail(*_: object, **__: object) -> list[bytes]:
-        raise StorageFailed("The log cannot be read: Input/output error.")
+        raise failure
 
     monkeypatch.setattr(on.log, "lines", fail)
     owed = PendingNotes(on.recorder, DayNotes(tmp_path))
@@ -158,9 +159,8 @@ async def test_an_unreadable_log_is_reported_and_its_section_stays_pending(
         (task,) = owed._background
         await owed.close()
     assert task.exception() is None
-    assert [(line["event"], line["reason"]) for line in logged] == [
-        ("note_not_written", "The log cannot be read: Input/output error.")
-    ]
+    assert [(line["event"], line["reason"]) for line in logged] == [("note_not_written", str(failure))]
+    assert owed.problem == str(failure)
     assert tuple(owed.of for owed in on.recorder.transcript.cycle.owed) == (of,)
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import structlog
 
 from gateway.conversations.notes.appending import NoteNotWritten, append_once
+from gateway.support.errors import error_fields, sentence_of
 from plugins.support.workspace import own_note
 from sessions.events.codec import decode
-from sessions.events.errors import SessionsError
 from sessions.events.events import ContextCompacted, MemoryFlushed, NoteAppended
 from sessions.state.compaction_cycle import PendingNote
 from sessions.store.recorder import Recorder
@@ -113,10 +113,10 @@ class PendingNotes:
     async def _try_to_write(self) -> None:
         try:
             await self.write()
-        except SessionsError as error:  # all sections stay pending
-            if str(error) != self.problem:
-                log.warning("note_not_written", session=self._recorder.transcript.session, reason=str(error))
-            self.problem = str(error)
+        except Exception as error:  # all sections stay pending
+            if (problem := sentence_of(error)) != self.problem:
+                log.warning("note_not_written", session=self._recorder.transcript.session, **error_fields(error))
+            self.problem = problem
 
     async def _write(self, section: PendingNote) -> str:
         """Append one section; return why it failed as a sentence, empty if it succeeded."""
