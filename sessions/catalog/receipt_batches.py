@@ -12,19 +12,17 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import msgspec
 
 from sessions.catalog.catalog_file import add_checksum, verify_checksum
-from sessions.events.codec import InvalidLine, decode, is_complete_line, seq_of
+from sessions.events.codec import is_complete_line, seq_of
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
-from sessions.events.events import MessageReceived
 from sessions.files.fsync import UNSURE
 from sessions.store.catalog import SessionRow
 from sessions.store.protocols import START, Lines, LogReader, Position
 from sessions.store.reading import verify_position
-from sessions.store.receipts import REMEMBERED, Receipts, SeenMessage, seen_message
+from sessions.store.receipts import REMEMBERED, Receipts, SeenMessage, message_in
 
 MANY = 64
 """Number of batches of a session at which they are merged when read."""
 
-_KIND = b'"kind":"message_received"'
 _FORKED = b'"kind":"session_forked"'
 """Messages before this event belong to another session; a fork starts without ids."""
 _HEAD = 128
@@ -99,7 +97,7 @@ class ReceiptCoverage:
                 wanted -= len(collected.messages)
         receipts = Receipts()
         for session, collected in reversed(found):
-            receipts.extend(session, collected.messages)
+            receipts.extend(session, collected.messages, upto=collected.upto.seq)
         return receipts
 
     async def _collect(self, session: str, wanted: int) -> CollectedReceipts | None:
@@ -200,21 +198,11 @@ def _read(lines: Lines, after: Position, wanted: int) -> tuple[list[SeenMessage]
             upto = _position(line, end)
         if line.find(_FORKED, 0, _HEAD) >= 0:
             break
-        if (message := _message(line)) is not None:
+        if (message := message_in(line)) is not None:
             messages.append(message)
             if len(messages) >= wanted:
                 break
     return messages[::-1], upto
-
-
-def _message(line: bytes) -> SeenMessage | None:
-    if line.find(_KIND, 0, _HEAD) < 0:
-        return None
-    try:
-        recorded = decode(line)
-    except InvalidLine:
-        return None  # damage, which is reported when the journal is opened
-    return seen_message(recorded.seq, recorded.event) if isinstance(recorded.event, MessageReceived) else None
 
 
 def _position(line: bytes, end: int) -> Position:

@@ -13,6 +13,7 @@ from itertools import islice
 
 import msgspec
 
+from sessions.events.codec import InvalidLine, decode
 from sessions.events.events import MessageReceived
 from sessions.events.messages import Attachment
 
@@ -21,6 +22,10 @@ REMEMBERED = 10_000
 
 MOST = 12_000
 """Number of ids at which the oldest are dropped, down to REMEMBERED."""
+
+_KIND = b'"kind":"message_received"'
+_HEAD = 128
+"""Bytes at the start of a line that contain its kind."""
 
 _ENTRY = struct.Struct(">IQ12s")
 
@@ -49,6 +54,8 @@ class Receipts:
         self._entries: dict[bytes, bytes] = {}
         self._sessions: list[str] = []
         self._places: dict[str, int] = {}
+        self._upto: dict[str, int] = {}
+        """For each session, the seq up to which all its messages were added, as far as they are remembered."""
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -62,13 +69,19 @@ class Receipts:
         session, seq, digest = _ENTRY.unpack(entry)
         return Receipt(session=self._sessions[session], seq=seq, digest=digest)
 
+    def upto(self, session: str) -> int | None:
+        """Return the seq up to which all messages of a session were added, as far as they are remembered; None if nothing
+        was."""
+        return self._upto.get(session)
+
     def add(self, session: str, seq: int, message: MessageReceived) -> None:
         """Add a message at `seq` of this session. A known id keeps its first receipt."""
-        self.extend(session, (seen_message(seq, message),))
+        self.extend(session, (seen_message(seq, message),), upto=seq)
 
-    def extend(self, session: str, messages: Iterable[SeenMessage]) -> None:
-        """Add several messages of one session, oldest first."""
+    def extend(self, session: str, messages: Iterable[SeenMessage], *, upto: int) -> None:
+        """Add the messages of one session up to a seq, oldest first, which follow those that were added before."""
         with self._lock:
+            self._upto[session] = max(upto, self._upto.get(session, 0))
             place = self._place(session)
             for message in messages:
                 self._entries.setdefault(message.id, _ENTRY.pack(place, message.seq, message.digest))
@@ -78,8 +91,11 @@ class Receipts:
                 self._entries = dict(newest)
 
     def forget(self, session: str, *, after: int) -> None:
-        """Remove the messages of a session after a seq: they never reached the disk."""
+        """Remove the messages of a session after a seq, which may not have reached the disk. Opening the session decides
+        that, and adds those that did."""
         with self._lock:
+            if session in self._upto:
+                self._upto[session] = min(after, self._upto[session])
             for lost in list(self._newest(session, after)):
                 del self._entries[lost.id]
 
@@ -115,6 +131,17 @@ def digest_of(text: str, attachments: Sequence[Attachment]) -> bytes:
 def seen_message(seq: int, message: MessageReceived) -> SeenMessage:
     """Return the digests of a message at `seq`."""
     return SeenMessage(_id(message.id), seq, digest_of(message.text, message.attachments))
+
+
+def message_in(line: bytes) -> SeenMessage | None:
+    """Return the message in a line of a log; None if there is none, or if the line is damaged."""
+    if line.find(_KIND, 0, _HEAD) < 0:
+        return None
+    try:
+        recorded = decode(line)
+    except InvalidLine:
+        return None  # reported when the journal is opened
+    return seen_message(recorded.seq, recorded.event) if isinstance(recorded.event, MessageReceived) else None
 
 
 def _id(id_: str) -> bytes:

@@ -21,7 +21,8 @@ from sessions.state.transcript import Transcript, Unfolding
 from sessions.store.catalog import Catalog, SessionRow
 from sessions.store.log_writer import LogWriter
 from sessions.store.protocols import START, Log, LogReader, Position, Store
-from sessions.store.reading import StoredLog, verify_lines
+from sessions.store.reading import PAGE_BYTES, StoredLog, verify_lines
+from sessions.store.receipts import Receipts, message_in
 
 VERIFIED_FIRST = 16 * 1024 * 1024
 """Maximum bytes of a changed log that is verified completely before it is used; larger ones are verified later."""
@@ -76,6 +77,15 @@ async def open_session(store: Store, catalog: Catalog, session: str) -> OpenedSe
             # events that the checkpoint included.
             least = max(least, checkpoint[0].seq)
     return await _open(store, session, START, Transcript(), unchanged=unchanged, least=least, verified=True)
+
+
+async def add_unknown(receipts: Receipts, opened: OpenedSession) -> None:
+    """Add the messages of an opened session that came after its ids were read, or whose commit was not confirmed: they stand
+    in its log, and would be accepted again. Raises StorageFailed."""
+    session = opened.transcript.session
+    while (upto := receipts.upto(session)) is not None and upto < opened.position.seq:
+        lines = await opened.log.lines(upto + 1, limit=PAGE_BYTES)
+        receipts.extend(session, filter(None, map(message_in, lines)), upto=upto + max(len(lines), 1))
 
 
 async def _open(

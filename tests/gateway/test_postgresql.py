@@ -23,13 +23,14 @@ from gateway.support.errors import ConfigRefused
 from sessions.attachments.store import Attachments
 from sessions.events.errors import StorageFailed
 from sessions.postgres.connections import Connection
+from sessions.postgres.group_commit import GroupCommitter, RowLog
 from sessions.postgres.postgres_store import StoredRowLog
 from sessions.postgres.schema import MIGRATIONS
 from tests.faults.gateway_process import GatewayProcess, gateway_process, install_tool
 from tests.gateway.gateways import gateway
 from tests.servers.postgres_server import postgres_server
 from tests.sessions.journal_files import messages, write_journal
-from tests.waiting import until
+from tests.waiting import deadline, until
 
 DISCONNECT = (
     "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
@@ -187,6 +188,37 @@ async def test_a_lost_connection_ends_no_conversation(tmp_path: Path, url: str) 
         await client.chat("one")
         rows(url, DISCONNECT)
         assert await client.chat("two") == "two"
+
+
+async def test_a_message_whose_commit_was_not_confirmed_is_recognised_when_it_is_sent_again(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, lost = GroupCommitter._append, list[bytes]()
+
+    def unconfirmed(self: GroupCommitter, connection: Connection, batch: list[tuple[RowLog, list[bytes]]]) -> set[int]:
+        stored = append(self, connection, batch)
+        if not lost and (found := [line for _, lines in batch for line in lines if b"the second" in line]):
+            lost.extend(found)
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+        return stored
+
+    async with gateway(tmp_path, settings=settings(url)) as running:
+        client = await running.connect()
+        await client.chat("the first")
+        monkeypatch.setattr(GroupCommitter, "_append", unconfirmed)
+        await client.send("the second", id_="x")
+        assert (await client.until_answered("x"))["type"] == "error"
+        assert lost
+        other = await running.connect()
+        async with deadline():
+            while True:
+                await other.send("the second", id_="x")
+                if (answer := await other.until_answered("x"))["type"] == "accepted":
+                    break
+                await asyncio.sleep(0.05)
+        assert answer["duplicate"]
+        await other.chat("the third")
+    assert [each["text"] for each in events(url, "message_received")] == ["the first", "the second", "the third"]
 
 
 async def test_commands_use_the_database_that_the_configuration_names(tmp_path: Path, url: str) -> None:

@@ -20,6 +20,7 @@ from sessions.events.messages import Attachment
 from sessions.files.journal_folder import FileLines, JournalFolder
 from sessions.state.reducer import project
 from sessions.store.receipts import MOST, REMEMBERED, Receipt, Receipts, digest_of
+from sessions.store.recorder import add_unknown, open_session
 from tests.sessions.journal_files import (
     catalog_file,
     end_of,
@@ -30,6 +31,7 @@ from tests.sessions.journal_files import (
     session_id,
     write_journal,
 )
+from tests.sessions.journal_stories import journals_in
 from tests.stories import received
 
 
@@ -167,6 +169,23 @@ async def test_a_restart_reads_only_messages_after_the_last_batch(file: Path, fo
     blob = path.read_bytes()
     path.write_bytes(blob.replace(b'"id":"m1"', b'"id":"x1"').replace(b'"id":"m4"', b'"id":"x4"'))
     assert await known(file, folder, "m1", "m2", "m4", "m5", "m6", "m7", "x1") == [True] * 6 + [False]
+
+
+async def test_what_came_between_reading_the_ids_and_opening_the_journal_is_known(
+    file: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit of the former owner, and one that was not confirmed to this one."""
+    monkeypatch.setattr("sessions.store.recorder.PAGE_BYTES", 1)
+    path, *_ = write_journal(folder, 1, *messages(1, 3))
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog, journals_in(tmp_path) as journals:
+        receipts = await catalog.receipts("owner", "main")
+        receipts.forget(session_id(1), after=3)
+        extend_journal(path, *messages(4, 6))
+        opened = await open_session(journals, catalog, session_id(1))
+        await add_unknown(receipts, opened)
+        found = [receipts.find(f"m{number}") for number in range(1, 8)]
+        assert [receipt and receipt.seq for receipt in found] == [2, 3, 4, 5, 6, 7, None]
+        await opened.log.close()
 
 
 async def test_ids_of_a_new_session_are_covered_by_its_first_checkpoint(file: Path, folder: Path) -> None:

@@ -33,7 +33,7 @@ from sessions.events.events import Succession
 from sessions.store.catalog import WEBSOCKET, Catalog, Claim, Claims, Elsewhere, Name, SessionRow
 from sessions.store.fork import Fork
 from sessions.store.protocols import Store
-from sessions.store.recorder import Recorder, open_session
+from sessions.store.recorder import Recorder, add_unknown, open_session
 
 if TYPE_CHECKING:
     from gateway.conversations.erasure.erasures import Erasures
@@ -548,9 +548,12 @@ class Switchboard:
         """Open an existing journal and run its conversation. One with a `successor` only answers what it has received."""
         self._check_claim(chat.claim)
         opened = await open_session(self._store, self._catalog, session)
-        if not self._claims.holds(chat.claim):
-            await opened.log.close()
+        try:
+            await add_unknown(chat.receipts, opened)
             self._check_claim(chat.claim)
+        except BaseException:
+            await opened.log.close()
+            raise
         conversation = await self._runner.resume(chat, opened.log, opened.position, opened.transcript)
         if successor is not None:
             conversation.retire(successor.seq)
