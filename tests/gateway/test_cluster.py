@@ -141,7 +141,8 @@ async def test_a_removal_that_a_gateway_has_confirmed_and_not_begun_is_carried_o
         await until(lambda: len(attempts) == 2)  # the gateway that is left tries it too
         monkeypatch.setattr(Deletions, "begin", begin)
         monkeypatch.setattr(Deletions, "record", record)
-        await until(lambda: not rows(url, "SELECT 1 FROM line WHERE position('canary'::bytea IN line) > 0"))
+        await until(lambda: rows(url, "SELECT 1 FROM line WHERE position('deletion_finished'::bytea IN line) > 0"))
+        assert not rows(url, "SELECT 1 FROM line WHERE position('canary'::bytea IN line) > 0")
         assert await (await other.connect()).chat("anew") == "anew"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.conversations.deletion import deletions
+from gateway.conversations.deletion.deletion_log import RemovalRequested
 from gateway.conversations.deletion.deletions import Deletions
 from gateway.conversations.erasure.erasures import Erasures
 from gateway.conversations.routing import removals
@@ -44,11 +45,6 @@ async def delete(client: Client, session: str = "main", **fields: Any) -> Frame:
     """Send a `delete` and return its answer."""
     await client.say("delete", id="d", session=session, **fields)
     return await client.until(lambda frame: frame.get("id") == "d")
-
-
-async def until_removed(home: Path) -> None:
-    """Wait until what a command requested has ended."""
-    await until(lambda: "removal_ended" in (home / "deletions.jsonl").read_text())
 
 
 async def hits(running: Gateway, query: str) -> list[Frame]:
@@ -324,37 +320,9 @@ async def test_a_removal_by_a_command_that_is_not_recorded_is_tried_again(
         assert "as soon as" in await client.command(command)
         assert (await client.until_type("deleted"))["session"] == "main"
         assert (raised, running.journals()) == ([failure], {})
-        await until_removed(tmp_path)
     kinds = [json.loads(line)["kind"] for line in (tmp_path / "deletions.jsonl").read_text().splitlines()]
     erased = ["erasure_ordered", "erasure_finished"] if step == "record" else []
-    assert kinds == ["removal_requested", *erased, "session_deleted", "deletion_finished", "removal_ended"]
-
-
-async def test_an_erasure_by_a_command_that_fails_after_it_was_recorded_is_left_to_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended = list[bool]()
-    when_idle = Removals._when_idle
-
-    async def noted(self: Removals, *arguments: Any, **named: Any) -> bool:
-        ended.append(await when_idle(self, *arguments, **named))
-        return ended[-1]
-
-    async def fails(*_: object) -> None:
-        raise OSError("the disk is gone")
-
-    monkeypatch.setattr(Removals, "_when_idle", noted)
-    monkeypatch.setattr(removals, "RETRY_SECONDS", (0.01,))
-    async with gateway(tmp_path) as running:
-        client = await running.connect()
-        await client.chat("hi")
-        with monkeypatch.context() as patch:
-            patch.setattr(Erasures, "carry_out", fails)
-            await client.command("/forget conversation yes")
-            await until(lambda: ended)
-        assert ended == [False]
-        assert await client.chat("again") == "again"
-    assert (tmp_path / "deletions.jsonl").read_text().count("erasure_ordered") == 1
+    assert kinds == ["removal_requested", *erased, "session_deleted", "deletion_finished"]
 
 
 async def confirm(client: Client, command: str) -> None:
@@ -388,45 +356,90 @@ async def test_a_confirmed_removal_that_has_not_begun_survives_a_restart(
             await until(lambda: attempts)
             assert CANARY in str(running.journals())
     async with gateway(tmp_path, settings=BY_WORDS) as running:
-        await until_removed(tmp_path)
+        log = tmp_path / "deletions.jsonl"
+        finished = "erasure_finished" if "message" in command else "deletion_finished"
+        await until(lambda: finished in log.read_text())
         assert len(running.journals()) == ("message" in command)
     assert places(tmp_path) == set()
     async with gateway(tmp_path, settings=BY_WORDS) as running:
         client = await running.connect()
         assert await client.chat("hi") == "hi"
-        assert (tmp_path / "deletions.jsonl").read_text().count("removal_") == 2
+        assert log.read_text().count("removal_requested") == 1
+        assert "removal_ended" not in log.read_text()
 
 
+@pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("command", REMOVALS)
 async def test_a_removal_that_cannot_be_recorded_is_refused_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, stored: bool
 ) -> None:
-    async def full(*_: object) -> None:
+    """What was stored without being confirmed is ended: nobody knows that it would be carried out later."""
+    request = Deletions.request
+
+    async def fails(self: Deletions, asked: RemovalRequested) -> None:
+        if stored:
+            await request(self, asked)
         raise StorageFailed("It is full.")
 
-    monkeypatch.setattr(Deletions, "request", full)
+    monkeypatch.setattr(Deletions, "request", fails)
+    log = tmp_path / "deletions.jsonl"
     async with gateway(tmp_path) as running:
         client = await running.connect()
         await client.chat("hi")
         number = next(frame["event"]["seq"] for frame in client.frames if frame.get("event", {}).get("text") == "hi")
         assert "It is full." in await client.command(command.format(number=number))
+        if stored:
+            await until(lambda: "removal_ended" in log.read_text())
         assert await client.chat("and now?") == "and now?"
+    async with gateway(tmp_path) as running:
+        assert await (await running.connect()).chat("still here") == "still here"
+        assert len(running.journals()) == 1
 
 
-async def test_a_removal_does_not_reach_the_conversation_that_began_under_its_key_after_it(tmp_path: Path) -> None:
-    """A crash between the deletion and the end of its request is followed by a message under the same key."""
+async def test_a_removal_ends_if_another_conversation_has_its_key_by_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two commands may be confirmed before the first one begins, and a message may come after it."""
+    log, places, carry_out = tmp_path / "deletions.jsonl", asyncio.Semaphore(0), Removals._carry_out_request
+
+    async def held(*arguments: Any) -> None:
+        await places.acquire()
+        await carry_out(*arguments)
+
+    monkeypatch.setattr(Removals, "_carry_out_request", held)
     async with gateway(tmp_path) as running:
         client = await running.connect()
         await client.chat("hi")
         await client.command("/delete yes")
-        await until_removed(tmp_path)
-    log = tmp_path / "deletions.jsonl"
-    lines = log.read_bytes().splitlines(keepends=True)
-    assert b"removal_ended" in lines.pop()
-    log.write_bytes(b"".join(lines))
-    async with gateway(tmp_path) as running:
-        client = await running.connect()
+        await client.command("/delete yes")
+        places.release()
+        await client.until_type("deleted")
         assert await client.chat("anew") == "anew"
-        await until_removed(tmp_path)
+        places.release()
+        await until(lambda: "removal_ended" in log.read_text())
         assert len(running.journals()) == 1
         assert await client.chat("still here") == "still here"
+    assert log.read_text().count("session_deleted") == 1
+
+
+async def test_a_removal_that_failed_after_it_was_recorded_is_not_ordered_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written since would be erased with it."""
+
+    async def fails(*_: object) -> None:
+        raise OSError("the disk is gone")
+
+    log = tmp_path / "deletions.jsonl"
+    async with gateway(tmp_path, settings=BY_WORDS) as running:
+        client = await running.connect()
+        await client.chat(f"Listen: {CANARY}")
+        with monkeypatch.context() as patch:
+            patch.setattr(Erasures, "carry_out", fails)
+            await client.command("/forget conversation yes")
+            await until(lambda: "removal_ended" in log.read_text())
+        assert await client.chat("written since") == "written since"
+    async with gateway(tmp_path, settings=BY_WORDS) as running:
+        await until(lambda: "erasure_finished" in log.read_text())
+        assert "written since" in str(running.journals())
+    assert (log.read_text().count("erasure_ordered"), places(tmp_path)) == (1, set())

@@ -294,7 +294,7 @@ async def test_a_gateway_of_a_cluster_adopts_although_its_own_start_keeps_failin
     resuming.cancel()
     await asyncio.wait([resuming])
     assert reported == [
-        *("start_mcp_servers", "resume_erasures", "resume_deletions", "resume_requests", "resume_erasures_of_persons"),
+        *("start_mcp_servers", "resume_erasures", "resume_deletions", "resume_erasures_of_persons", "resume_requests"),
         "start_heartbeat",
     ]
 

@@ -36,7 +36,7 @@ class DeletedJournal(msgspec.Struct, frozen=True, kw_only=True):
 
 class SessionDeleted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="session_deleted"):
     """A conversation of a `person` with `agents` is to be deleted, as requested `by` somebody: its sessions, the attachments
-    named there, and, if `facts` is True, the facts that came from it alone."""
+    named there, and, if `facts` is True, the facts that came from it alone. `removal` is the request that it serves."""
 
     deletion: str
     person: str
@@ -45,6 +45,7 @@ class SessionDeleted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     attachments: tuple[str, ...] = ()
     facts: bool = False
     agents: tuple[str, ...] = (MAIN_AGENT,)
+    removal: str = ""
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -63,7 +64,7 @@ class ErasedSession(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 class ErasureOrdered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="erasure_ordered"):
     """Content of a `person`'s sessions is to be erased, as ordered `by` somebody. The `attachments` are those that the
     events named, the `facts` the ids of those that came from them. If `everything` is True, no session is named: all
-    conversations of the person are erased, and what they have left elsewhere."""
+    conversations of the person are erased, and what they have left elsewhere. `removal` is the request that it serves."""
 
     erasure: str
     person: str
@@ -72,14 +73,18 @@ class ErasureOrdered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     attachments: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     everything: bool = False
+    removal: str = ""
 
 
 class RemovalRequested(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="removal_requested"
 ):
-    """A `person` has confirmed that the conversation of a session is to be deleted, with the `facts` that came from it alone
-    if that is True. If `erase` is True, what came of it is erased first, or, if `message` is not 0, what came of the
-    message with this seq, and nothing is deleted."""
+    """A `person` has confirmed a removal by a command.
+
+    With a `message`, everything that came of this message of the session is erased, and nothing else. Otherwise the
+    conversation with the session is deleted, with the facts that came from it if `facts` is True; if `erase` is True,
+    everything that came of it is erased before that.
+    """
 
     removal: str
     person: str
@@ -90,7 +95,8 @@ class RemovalRequested(
 
 
 class RemovalEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="removal_ended"):
-    """What was requested is done or recorded, or there is nothing left to remove."""
+    """A request was not carried out: there is nothing left to remove, or it failed lastingly. One that is carried out ends
+    with the event of the deletion or erasure that serves it."""
 
     removal: str
 
@@ -119,8 +125,12 @@ def fold_deletion(unfinished: Unfinished, event: Deletion, *, seq: int, at: str,
         id_ = event.removal
     else:
         id_ = event.erasure
-    others = {known: each for known, each in unfinished.items() if known != id_}
-    return {**others, id_: event} if isinstance(event, SessionDeleted | ErasureOrdered | RemovalRequested) else others
+    left = {known: each for known, each in unfinished.items() if known != id_}
+    if isinstance(event, SessionDeleted | ErasureOrdered):
+        served = left.pop(event.removal, None)
+        if isinstance(served, RemovalRequested) and isinstance(event, ErasureOrdered) and not served.message:
+            left[served.removal] = msgspec.structs.replace(served, erase=False, facts=True)  # the deletion is left to do
+    return {**left, id_: event} if isinstance(event, SessionDeleted | ErasureOrdered | RemovalRequested) else left
 
 
 DELETIONS: LogFormat[Deletion, Unfinished] = LogFormat(

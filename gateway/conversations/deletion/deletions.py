@@ -132,12 +132,13 @@ class Deletions:
             found.append("A deletion could not be finished; the next start tries again. The log has the reason.")
         return found
 
-    async def begin(self, rows: Sequence[SessionRow], by: str, *, facts: bool) -> BegunDeletion:
-        """Record durably that the sessions of a conversation, which is closed, are to be deleted. Raises StorageFailed."""
+    async def begin(self, rows: Sequence[SessionRow], by: str, *, facts: bool, removal: str = "") -> BegunDeletion:
+        """Record durably that the sessions of a conversation, which is closed, are to be deleted. `removal` is the request
+        that this serves. Raises StorageFailed."""
         person, sessions = rows[0].person, [row.session for row in rows]
         plan = partial(planned_deletion, self._store, sessions, person=person, by=by, facts=facts)
         event, findings = await asyncio.to_thread(plan)
-        event = msgspec.structs.replace(event, agents=tuple(sorted({row.agent for row in rows})))
+        event = msgspec.structs.replace(event, agents=tuple(sorted({row.agent for row in rows})), removal=removal)
         remains = _remains(findings, await self._catalog.every(person), rows) + await self._schedules(person, rows[0].key)
         async with self._log.writing() as writer:
             await writer.append_durable(event)
@@ -219,14 +220,16 @@ class Deletions:
         async with self._log.writing() as writer:
             await writer.append_durable(asked)
 
-    async def request_ended(self, asked: RemovalRequested) -> None:
-        """Record durably that a request is not to be carried out again. Raises StorageFailed."""
+    async def request_ended(self, removal: str) -> None:
+        """Record durably that a request is not to be carried out, unless it was. Raises StorageFailed."""
         async with self._log.writing() as writer:
-            await writer.append_durable(RemovalEnded(removal=asked.removal))
+            if removal in writer.state:
+                await writer.append_durable(RemovalEnded(removal=removal))
 
-    async def requests(self) -> list[RemovalRequested]:
-        """Return the requests that have not ended. Raises StorageFailed."""
-        return [each for each in (await self._log.durable_state()).values() if isinstance(each, RemovalRequested)]
+    async def requests(self) -> dict[str, RemovalRequested]:
+        """Return what is left to do of requests, by their ids. Raises StorageFailed."""
+        state = await self._log.durable_state()
+        return {removal: each for removal, each in state.items() if isinstance(each, RemovalRequested)}
 
     def not_finished(self, event: ErasureOrdered, error: Exception) -> None:
         """Report an erasure that could not be finished."""

@@ -11,7 +11,7 @@ from gateway.conversations.deletion.deletion_log import ErasureOrdered
 from gateway.conversations.deletion.deletions import Deletions
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.support.errors import Conflict
-from sessions.events.errors import SessionsError
+from sessions.events.errors import SessionsError, UnknownSession
 from sessions.store.catalog import Catalog
 
 if TYPE_CHECKING:
@@ -94,17 +94,23 @@ class PersonErasures:
         await self.forget_browsers(order.person)
         for _ in range(ROUNDS):
             for key in sorted({row.key for row in await self._catalog.every(order.person)}):
-                receipts.append(await self._erase_conversation(order, key))
+                if (erased := await self._erase_conversation(order, key)) is not None:
+                    receipts.append(erased)
         receipts.append(await self._erasures().erase_entries(order))
         await self._deletions.erasure_finished(order)
         remains = [sentence for receipt in receipts for sentence in receipt.remains]
         return combined(receipts, [*remains, *await self._deletions.in_copies()])
 
-    async def _erase_conversation(self, order: ErasureOrdered, key: str) -> Erased:
-        """Erase a conversation. A turn that began after the order was checked, or that a start has resumed, is stopped."""
+    async def _erase_conversation(self, order: ErasureOrdered, key: str) -> Erased | None:
+        """Erase a conversation; return None if it was deleted meanwhile. A turn that began after the order was checked, or
+        that a start has resumed, is stopped."""
         while True:
             try:
                 return await self._switchboard.removals.erase_conversation(order.person, key, by=order.by)
+            except UnknownSession:
+                if any(row.key == key for row in await self._catalog.every(order.person)):
+                    raise
+                return None
             except Conflict:
                 for each in {row.key for row in await self._catalog.every(order.person)}:
                     await self._stop(order.person, each)

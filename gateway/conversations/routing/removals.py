@@ -6,9 +6,9 @@ Both are recorded first and are finished even after a crash; the conversations t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+import itertools
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -39,21 +39,34 @@ RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before a removal that could not begin is tried again: after the first failure, the second, and so on."""
 
 REQUESTS_SECONDS = 30.0
-"""Seconds between two looks for requests that another gateway of the same database has recorded and not carried out."""
+"""Seconds between two looks for requests of gateways of the same database that are gone."""
 
 
 def _do_nothing() -> None:
     """Note nothing."""
 
 
-class Remove(Protocol):
-    """Removes something, and calls `recorded` once the next start would finish it."""
+class _Gone(Exception):
+    """The session that a request names is gone."""
 
-    async def __call__(self, *, recorded: Callable[[], None]) -> object: ...
+
+def _require_named(rows: Sequence[SessionRow], asked: RemovalRequested | None) -> None:
+    """Raise _Gone unless the session of a request is among these rows: others have its key since then."""
+    if asked is not None and all(row.session != asked.session for row in rows):
+        raise _Gone
+
+
+async def _pause(failures: int) -> None:
+    await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
 
 
 class OpenConversations(Protocol):
     """The conversations in memory; see `Switchboard`."""
+
+    async def chat(self, person: str, key: str, *, create: bool) -> Chat | None:
+        """Return a person's chat, opened if it is not in memory; without `create`, None for an unknown key. Raises
+        OwnedElsewhere, StorageFailed."""
+        ...
 
     def closed(self, person: str, key: str) -> AbstractAsyncContextManager[list[SessionRow]]:
         """Close a conversation for as long as the block runs; it is opened again unless the block calls `forget`."""
@@ -141,27 +154,24 @@ class Removals:
     async def delete_when_idle(self, chat: Chat, session: str, *, facts: bool) -> None:
         """Record durably that the conversation of a session is to be deleted, and delete it in the background, once nothing
         runs or waits in it. Raises StorageFailed."""
-        await self._request(
-            RemovalRequested(removal=new_removal_id(), person=chat.person, session=session, facts=facts), chat
-        )
+        removal = new_removal_id()
+        await self._request(RemovalRequested(removal=removal, person=chat.person, session=session, facts=facts), chat)
 
     async def erase_when_idle(self, chat: Chat, session: str, message: int | None) -> None:
         """Record durably that the message with this seq of a session, or the whole conversation, is to be erased, and erase
         it in the background, once nothing runs or waits in it. Raises StorageFailed."""
-        asked = RemovalRequested(
-            removal=new_removal_id(), person=chat.person, session=session, message=message or 0, erase=True
-        )
+        removal, seq = new_removal_id(), message or 0
+        asked = RemovalRequested(removal=removal, person=chat.person, session=session, message=seq, erase=True)
         await self._request(asked, chat)
 
     async def resume_requests(self) -> None:
-        """Carry out what was requested and has not begun, in the background."""
-        with suppress(SessionsError):  # `Deletions.problems` has the reason
-            for asked in await self._deletions.requests():
-                if asked.removal not in self._requested:
-                    self._conversations.spawn(self._carry_out_request(asked, None))
+        """Carry out the requests that were recorded and have not begun, in the background. Raises StorageFailed."""
+        for removal in await self._deletions.requests():
+            if removal not in self._requested:
+                self._conversations.spawn(self._carry_out_request(removal, None))
 
     async def watch_requests(self) -> None:
-        """Carry out what other gateways of a database have recorded and not carried out, as long as this one serves."""
+        """Carry out the requests of gateways of the same database that are gone, as long as this one serves."""
         while True:
             await asyncio.sleep(REQUESTS_SECONDS)
             try:
@@ -181,86 +191,123 @@ class Removals:
         await self._deletions.resume()
 
     async def _request(self, asked: RemovalRequested, chat: Chat) -> None:
-        await self._deletions.request(asked)
-        self._conversations.spawn(self._carry_out_request(asked, chat))
+        async def record() -> None:
+            try:
+                await self._deletions.request(asked)
+            except Exception:
+                self._conversations.spawn(self._withdraw(asked.removal))
+                raise
+            self._conversations.spawn(self._carry_out_request(asked.removal, chat))
 
-    async def _carry_out_request(self, asked: RemovalRequested, chat: Chat | None) -> None:
-        """Carry out what was requested once the conversation is idle, whose chat is given if this gateway has it."""
-        self._requested.add(asked.removal)
+        # Shielded: once it is recorded it is carried out, although the command was stopped meanwhile.
+        await asyncio.shield(self._conversations.spawn(record()))
+
+    async def _withdraw(self, removal: str) -> None:
+        """Record that a request ends whose recording has failed, in case that it was stored without being confirmed."""
+        self._requested.add(removal)
+        for failures in itertools.count():
+            with suppress(Exception):
+                await self._deletions.request_ended(removal)
+                break
+            await _pause(failures)
+        self._requested.discard(removal)
+
+    async def _carry_out_request(self, removal: str, chat: Chat | None) -> None:
+        """Carry out what is left to do of a request, step by step. `chat` is that of its conversation, if this gateway has
+        it."""
+        self._requested.add(removal)
         try:
-            if asked.message:
-                done = await self._when_idle(chat, asked, partial(self._erase_requested, asked))
-            else:
-                done = not asked.erase or await self._when_idle(chat, asked, partial(self._erase_requested, asked))
-                done = done and await self._when_idle(chat, asked, partial(self._delete_requested, asked))
-            if done:
-                await self._deletions.request_ended(asked)
-        except SessionsError as error:  # the next start finds nothing left to remove
-            log.error("request_not_ended", removal=asked.removal, **error_fields(error))
+            while (asked := (await self._deletions.requests()).get(removal)) is not None:
+                if chat is None or chat.dropped:
+                    chat = await self._chat_of(asked)
+                if chat is None or not await self._when_idle(chat, asked):
+                    await self._deletions.request_ended(removal)
+        except OwnedElsewhere:  # that gateway, or the next one, carries it out
+            log.debug("removal_left_to_another_gateway", removal=removal)
+        except Exception as error:  # the next start carries it out
+            log.error("removal_not_carried_out", removal=removal, **error_fields(error))
         finally:
-            self._requested.discard(asked.removal)
+            self._requested.discard(removal)
 
-    async def _erase_requested(self, asked: RemovalRequested, *, recorded: Callable[[], None]) -> None:
-        from gateway.conversations.erasure.erasure_plan import Chosen  # noqa: PLC0415 - not at the start
+    async def _chat_of(self, asked: RemovalRequested) -> Chat | None:
+        """Return the chat with the session of a request, opened as soon as that is possible; None if the session is gone.
+        Raises OwnedElsewhere."""
+        for failures in itertools.count():
+            try:
+                row = await self._sessions.row(asked.session)
+                if row is None or row.person != asked.person:
+                    return None
+                return await self._conversations.chat(row.person, row.key, create=False)
+            except OwnedElsewhere:
+                raise
+            except Exception as error:
+                log.error("removal_not_begun", removal=asked.removal, session=asked.session, **error_fields(error))
+            await _pause(failures)
+        raise AssertionError
 
-        row = await self._row(asked.person, asked.session)
-        if asked.message:
-            chosen = Chosen(messages=frozenset({asked.message}))
-            await self._erase(row.person, {row.session: chosen}, row.person, recorded)
-        else:
-            await self._erase_of_key(row.person, row.key, row.person, recorded=recorded)
+    async def _when_idle(self, chat: Chat, asked: RemovalRequested) -> bool:
+        """Carry out the next step of a request once nothing runs or waits in its chat. Return False if there is nothing to
+        remove, or if it failed after it was recorded, which the next start finishes, or lastingly.
 
-    async def _delete_requested(self, asked: RemovalRequested, *, recorded: Callable[[], None]) -> None:
-        row = await self._row(asked.person, asked.session)
-        await self._delete(row.person, row.key, row.person, facts=asked.facts or asked.erase, recorded=recorded)
-
-    async def _row(self, person: str, session: str) -> SessionRow:
-        """Return the row of a person's session. Raises UnknownSession."""
-        row = await self._sessions.row(session)
-        if row is None or row.person != person:
-            raise UnknownSession(f"There is no session {session}.")
-        return row
-
-    async def _when_idle(self, chat: Chat | None, asked: RemovalRequested, remove: Remove) -> bool:
-        """Remove something once nothing runs or waits in a chat. Return True if that is done, or there is nothing to remove.
-
-        What fails before it is recorded is tried again after a pause, unless another gateway has the conversation; what is
-        recorded, or fails lastingly, is left to the next start.
+        What fails before it is recorded is tried again after a pause, as long as this gateway has the conversation.
         """
-        changed, recorded, failures = asyncio.Event(), asyncio.Event(), 0
-        if chat is not None:
-            chat.watch(changed.set)
+        changed, recorded = asyncio.Event(), asyncio.Event()
+        chat.watch(changed.set)
         try:
-            while True:
-                changed.clear()
-                if chat is not None and not chat.idle and chat.is_open:
+            for failures in itertools.count():
+                while not chat.idle and chat.is_open:
+                    changed.clear()
                     await changed.wait()
-                    continue
+                if chat.dropped:
+                    return True  # there may be another one
                 try:
-                    await remove(recorded=recorded.set)
+                    await self._remove_requested(asked, recorded.set)
                 except Conflict:  # a message came meanwhile, or another conversation that it reaches is in use
                     pass
+                except _Gone:
+                    return False
                 except Exception as error:
-                    log.error("removal_not_begun", removal=asked.removal, session=asked.session, **error_fields(error))
-                    if isinstance(error, UnknownSession):
-                        return True
-                    elsewhere = chat.dropped if chat is not None else isinstance(error, OwnedElsewhere)
-                    if recorded.is_set() or elsewhere or isinstance(error, JournalDamaged):
+                    log.error("removal_failed", removal=asked.removal, session=asked.session, **error_fields(error))
+                    if recorded.is_set() or isinstance(error, JournalDamaged | UnknownSession):
                         return False
                 else:
                     return True
                 # Not until the chat changes: it does when it is opened again after the attempt.
-                await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
-                failures += 1
+                await _pause(failures)
         finally:
-            if chat is not None:
-                chat.unwatch(changed.set)
+            chat.unwatch(changed.set)
+        raise AssertionError
+
+    async def _remove_requested(self, asked: RemovalRequested, recorded: Callable[[], None]) -> None:
+        """Carry out the next step of a request. Raises _Gone, and the errors of `delete` and `erase`."""
+        from gateway.conversations.erasure.erasure_plan import Chosen  # noqa: PLC0415 - not at the start
+
+        row = await self._sessions.row(asked.session)
+        if row is None or row.person != asked.person:
+            raise _Gone
+        if asked.message:
+            chosen = {row.session: Chosen(messages=frozenset({asked.message}))}
+            await self._erase(row.person, chosen, row.person, recorded, asked.removal)
+        elif asked.erase:
+            await self._erase_of_key(row.person, row.key, row.person, recorded, asked)
+        elif any(order.removal == asked.removal for order in await self._deletions.unfinished_erasures()):
+            raise Conflict("What came of the conversation is not erased yet.")
+        else:
+            await self._delete(row.person, row.key, row.person, facts=asked.facts, recorded=recorded, asked=asked)
 
     async def _delete(
-        self, person: str, key: str, by: str, *, facts: bool, recorded: Callable[[], None] = _do_nothing
+        self,
+        person: str,
+        key: str,
+        by: str,
+        *,
+        facts: bool,
+        recorded: Callable[[], None] = _do_nothing,
+        asked: RemovalRequested | None = None,
     ) -> DeletedConversation:
         async with self._conversations.closed(person, key) as rows:
-            begun = await self._deletions.begin(rows, by, facts=facts)
+            _require_named(rows, asked)
+            begun = await self._deletions.begin(rows, by, facts=facts, removal=asked.removal if asked else "")
             recorded()
             self._conversations.forget(person, key)
             for watcher in tuple(self._watchers):
@@ -282,24 +329,36 @@ class Removals:
             self._deletions.not_finished(order, error)
 
     async def _finish_erasure_later(self, order: ErasureOrdered, failures: int) -> None:
-        await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+        await _pause(failures)
         await self._finish_erasure(order, failures + 1)
 
     async def _erase_of_session(self, person: str, session: str, chosen: Chosen, by: str) -> Erased:
-        row = await self._row(person, session)
-        return await self._erase(row.person, {row.session: chosen}, by, _do_nothing)
+        row = await self._sessions.row(session)
+        if row is None or row.person != person:
+            raise UnknownSession(f"There is no session {session}.")
+        return await self._erase(person, {session: chosen}, by, _do_nothing)
 
-    async def _erase_of_key(self, person: str, key: str, by: str, *, recorded: Callable[[], None] = _do_nothing) -> Erased:
+    async def _erase_of_key(
+        self,
+        person: str,
+        key: str,
+        by: str,
+        recorded: Callable[[], None] = _do_nothing,
+        asked: RemovalRequested | None = None,
+    ) -> Erased:
         from gateway.conversations.erasure.erasure_plan import Chosen  # noqa: PLC0415 - not at the start
 
         rows = await self._sessions.of_key(person, key)
+        _require_named(rows, asked)
         if not rows:
             raise UnknownSession(f"There is no session {key}.")
         chosen = {row.session: Chosen(upto=row.head) for row in rows}  # one order: a crash leaves none of them out
-        return await self._erase(person, chosen, by, recorded)
+        return await self._erase(person, chosen, by, recorded, asked.removal if asked else "")
 
-    async def _erase(self, person: str, chosen: Mapping[str, Chosen], by: str, recorded: Callable[[], None]) -> Erased:
-        order = await self._erasures().order(person, chosen, by)
+    async def _erase(
+        self, person: str, chosen: Mapping[str, Chosen], by: str, recorded: Callable[[], None], removal: str = ""
+    ) -> Erased:
+        order = msgspec.structs.replace(await self._erasures().order(person, chosen, by), removal=removal)
         async with self._deletions.carrying_out(order):
             return await self._carry_out(order, recorded)
 
