@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from plugins.api.tool import ApprovalRequest, DescribesCalls, OutputFile
-from plugins.mcp import mcp_servers, stdio_transport
+from plugins.mcp import connection, mcp_servers, stdio_transport
 from plugins.mcp.connection import Connection
 from plugins.mcp.mcp_settings import ServerKeys, ToolFilter
 from plugins.support.errors import ToolFailed
@@ -78,7 +78,8 @@ async def test_no_schema_of_a_server_is_run_over_its_results(tmp_path: Path) -> 
         assert (await run(source, "odd_trap")).text.startswith('{"answer":"aaaa')
 
 
-async def test_progress_is_shown(tmp_path: Path) -> None:
+async def test_progress_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "PROGRESS_SECONDS", 0.0)  # reports that were held up come at once
     shown: list[str] = []
     async with opened(tmp_path, odd=misbehaving()) as source:
         await run(source, "odd_slow", call_context(progress=shown.append))
