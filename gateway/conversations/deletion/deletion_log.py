@@ -95,8 +95,8 @@ class RemovalRequested(
 
 
 class RemovalEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="removal_ended"):
-    """A request was not carried out: there is nothing left to remove, or it failed lastingly. One that is carried out ends
-    with the event of the deletion or erasure that serves it."""
+    """A request is not carried out any further: there is nothing to remove, or it failed permanently. Otherwise it ends with
+    the event of the deletion or erasure that serves it."""
 
     removal: str
 

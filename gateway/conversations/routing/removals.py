@@ -203,7 +203,7 @@ class Removals:
         await asyncio.shield(self._conversations.spawn(record()))
 
     async def _withdraw(self, removal: str) -> None:
-        """Record that a request ends whose recording has failed, in case that it was stored without being confirmed."""
+        """End a request that could not be recorded, in case it was stored without being confirmed."""
         self._requested.add(removal)
         for failures in itertools.count():
             with suppress(Exception):
@@ -246,10 +246,10 @@ class Removals:
         raise AssertionError
 
     async def _when_idle(self, chat: Chat, asked: RemovalRequested) -> bool:
-        """Carry out the next step of a request once nothing runs or waits in its chat. Return False if there is nothing to
-        remove, or if it failed after it was recorded, which the next start finishes, or lastingly.
+        """Carry out the next step of a request once nothing runs or waits in its chat. Return False if the request ends:
+        there is nothing to remove, the step failed permanently, or it was recorded and the next start finishes it.
 
-        What fails before it is recorded is tried again after a pause, as long as this gateway has the conversation.
+        A step that fails for another reason is tried again after a pause, as long as this gateway has the conversation.
         """
         changed, recorded = asyncio.Event(), asyncio.Event()
         chat.watch(changed.set)
