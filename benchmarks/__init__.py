@@ -35,6 +35,7 @@ Benchmarks of components, without a gateway process:
 - `imports`: the memory and the time of an import of a gigabyte.
 - `memory_month`: what the final requests contain after months of conversation.
 
-`figures` holds the results, `setting` the sizes. `languages` and `related_words` are not benchmarks: they generate the
-directions that are removed from the vectors of the multilingual model, and the table of related English words.
+`figures` holds the results, `setting` the sizes, `ports` the free ports of servers. `languages` and `related_words` are
+not benchmarks: they generate the directions that are removed from the vectors of the multilingual model, and the table
+of related English words.
 """

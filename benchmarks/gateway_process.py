@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.ports import free_port
 from benchmarks.process import ROOT, cpu_seconds
 
 TOKEN = "benchmark-0123456789-abcdefghijklmnop"
@@ -55,7 +56,7 @@ def gateway(home: Path, model_port: int) -> Iterator[GatewayProcess]:
     Raises:
         NotReady: The gateway does not start.
     """
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "exuvia", "run", "--home", str(home), "--port", str(port)]
     output_file = home / "printed.log"
     with output_file.open("wb") as output:
@@ -111,12 +112,6 @@ def _environment(model_port: int) -> dict[str, str]:
         "OPENAI_BASE_URL": f"http://127.0.0.1:{model_port}/v1",
         "EXUVIA__AGENT__MODEL": "openai:fake",
     }
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _is_ready(port: int) -> bool:

@@ -23,6 +23,7 @@ from benchmarks.figures import figure, percentile_95, table
 from benchmarks.fitted import Fitted, figures_of, fitted
 from benchmarks.journals import EVENTS_A_TURN, write_journal
 from benchmarks.model_server import STREAM
+from benchmarks.ports import free_port
 from benchmarks.process import ROOT, cpu_seconds, file_system, resident_mb, serving
 from benchmarks.pruning import busy
 from benchmarks.pruning_picture import COLOURS, FITTED_COLOURS, picture
@@ -290,3 +291,12 @@ def test_what_a_process_uses_is_read_for_all_its_threads_and_children() -> None:
         assert resident_mb(process.pid) > 60
         assert 0.08 <= cpu_seconds(process.pid) < 5
         process.communicate(b"\n")
+
+
+def test_a_free_port_is_given_to_nobody_else_and_taken_again_and_again() -> None:
+    port = free_port()
+    for _ in range(2):
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        with socket.create_server(("127.0.0.1", port)):
+            socket.create_connection(("127.0.0.1", port)).close()

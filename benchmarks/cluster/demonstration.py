@@ -16,9 +16,10 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.cluster.balancer import HaproxyBalancer, balancer
-from benchmarks.cluster.gateways import DATABASE, Cluster, Gateway, free_port
+from benchmarks.cluster.gateways import DATABASE, Cluster, Gateway
 from benchmarks.cluster.postgres_pair import PostgresPair
 from benchmarks.gateway_process import TOKEN
+from benchmarks.ports import free_port
 
 WATCH_SECONDS = 0.2
 RESTART_SECONDS = 1.0

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import signal
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -19,14 +17,13 @@ from benchmarks.cluster import effect_tool
 from benchmarks.cluster.postgres_pair import NAMES, PostgresPair
 from benchmarks.cluster.tcp_proxy import Passage, TcpProxy
 from benchmarks.gateway_process import TOKEN, clean_environment
+from benchmarks.ports import free_port
 from benchmarks.process import ROOT
 
 START_SECONDS = 240.0
 STOP_SECONDS = 30.0
 DATABASE = "exuvia"
 _POLL_SECONDS = 0.02
-_FIRST_PORT, _LAST_PORT = 12_000, 32_000
-_CHOICE = random.SystemRandom()
 
 
 class Gateway:
@@ -240,18 +237,6 @@ class Cluster:
     async def _close(self) -> None:
         await asyncio.gather(*(gateway.kill() for gateway in self.gateways))
         await self._stack.aclose()
-
-
-def free_port() -> int:
-    """Return a free port of loopback below the kernel's ephemeral range, so that a restarted server has it again."""
-    while True:
-        port = _CHOICE.randrange(_FIRST_PORT, _LAST_PORT)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
 
 
 async def is_ready(port: int) -> bool:

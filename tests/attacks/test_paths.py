@@ -24,6 +24,7 @@ import pytest
 from click.testing import CliRunner
 from yarl import URL
 
+from benchmarks.ports import free_port
 from gateway.cli.main import cli
 from gateway.support.errors import ConfigRefused
 from plugins.support.workspace import meant
@@ -31,7 +32,6 @@ from tests.attacks.test_identity import routed
 from tests.console.test_transcripts import SESSION, told, write
 from tests.faults.gateway_process import start_process
 from tests.gateway.gateways import TOKEN, gateway
-from tests.ports import free_port
 from tests.waiting import DEADLINE, deadline
 
 SECRET = "the-secret-that-lies-outside"

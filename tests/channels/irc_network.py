@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.ports import free_port
+from benchmarks.ports import free_port
 from tests.waiting import deadline, until
 
 NGIRCD = shutil.which("ngircd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

@@ -8,9 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from benchmarks.ports import free_port
 from tests.channels.story import StoryService
 from tests.gateway.gateways import Gateway, gateway
-from tests.ports import free_port
 
 KINDS = ("telegram", "discord", "slack", "email", "irc", "matrix", "webhook")
 

@@ -40,11 +40,11 @@ import aiohttp
 import msgspec
 from markdown_it import MarkdownIt
 
+from benchmarks.ports import free_port
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
 from tests.channels.link import Link
 from tests.channels.story_checks import Said, Told, check, is_delivered, marked_places, places, received
 from tests.faults.gateway_process import GatewayProcess, journals, start_process, verify
-from tests.ports import free_port
 from tests.torture.preload import Preload, compiler
 
 WAITING = 6

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from benchmarks.ports import free_port
 from plugins.api.channel import (
     ChannelActivity,
     Choice,
@@ -32,7 +33,6 @@ from plugins.support.secrets import Secret
 from plugins.testing.channel_checks import ChannelConformance, Opened, RecordingInbox
 from plugins.testing.contexts import make_context
 from tests.pictures import png
-from tests.ports import free_port
 from tests.servers.telegram_rules import Json, Parameters, Refused
 from tests.servers.telegram_server import TOKEN, Fault, TelegramServer
 from tests.waiting import DEADLINE, VirtualTime, deadline, until

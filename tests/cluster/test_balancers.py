@@ -21,8 +21,8 @@ from benchmarks.cluster.history import History
 from benchmarks.cluster.persons import Person
 from benchmarks.cluster.postgres_pair import PostgresPair
 from benchmarks.cluster.run import collect, script
+from benchmarks.ports import free_port
 from benchmarks.process import ROOT
-from tests.ports import free_port
 from tests.waiting import deadline
 
 ADDRESSES = ("10.0.0.11:7117", "10.0.0.12:7117", "10.0.0.13:7117")

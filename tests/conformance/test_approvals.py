@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.ports import free_port
 from gateway.conversations.channels import channel_runner
 from tests.conformance.front_ends import NAMES, Answer, FrontEnd, front_end
 from tests.gateway.elsewhere import LINES, Elsewhere
 from tests.gateway.gateways import Gateway, gateway
 from tests.gateway.launching import LAUNCHING, launches, launching
-from tests.ports import free_port
 from tests.shelf import Shelf
 
 SHOWN = ("launch --to moon", "+go", "Nobody named this target.")

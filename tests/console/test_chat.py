@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
+from benchmarks.ports import free_port
 from gateway.http import websocket_connection
 from plugins.testing.servers.faulty_server import Fault
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
@@ -16,7 +17,6 @@ from tests.console.browser import NARROW, visiting
 from tests.faults.gateway_process import gateway_process, journals
 from tests.gateway.elsewhere import LINES, Elsewhere
 from tests.gateway.gateways import gateway
-from tests.ports import free_port
 from tests.shelf import Shelf
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -13,12 +13,12 @@ from urllib.parse import urljoin
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from benchmarks.ports import free_port
 from gateway.http.console import pages
 from tests.console.accessible import faults
 from tests.console.asked import ask
 from tests.console.browser import visiting
 from tests.gateway.gateways import gateway
-from tests.ports import free_port
 from tests.waiting import deadline
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -15,8 +15,8 @@ from typing import Any
 
 import aiohttp
 
+from benchmarks.ports import free_port
 from tests.gateway.gateways import TOKEN, Client
-from tests.ports import free_port
 from tests.waiting import DEADLINE, deadline
 
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from benchmarks.ports import free_port
 from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process
 from tests.gateway.gateways import TOKEN
-from tests.ports import free_port
 from tests.waiting import DEADLINE
 
 

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.cluster.postgres_programs import PostgresPrograms, PostgresServer
+from benchmarks.ports import free_port
 from gateway.cli.main import cli
 from gateway.support.home import Home
 from tests.gateway.test_erasures import CANARY, MAIN, MESSAGE, a_home, check_logs, places
-from tests.ports import free_port
 
 SETTINGS = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off", "shared_buffers": "32MB"}
 

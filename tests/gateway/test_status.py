@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from benchmarks.ports import free_port
 from gateway.cli import status as status_command
 from gateway.metrics import process
 from gateway.metrics.counters import Counters
@@ -35,7 +36,6 @@ from sessions.events.events import Failure
 from sessions.events.messages import Usage
 from sessions.files.journal_folder import JournalFolder
 from tests.gateway.gateways import TOKEN, gateway
-from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 

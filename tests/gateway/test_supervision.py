@@ -17,11 +17,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from benchmarks.ports import free_port
 from gateway.support.errors import StartRefused
 from gateway.wiring.daemon import YOUNG_OBJECTS
 from gateway.wiring.systemd import Supervisor, before_watchdog, passed_socket
 from tests.gateway.gateways import TOKEN, gateway
-from tests.ports import free_port
 from tests.waiting import DEADLINE, VirtualTime, deadline, until
 
 ROOT = Path(__file__).parents[2]

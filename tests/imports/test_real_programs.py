@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,6 +20,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from benchmarks.ports import free_port
 from plugins.testing.servers.openai_server import OpenAIServer, ScriptedResponse
 from tests.imports.sources import digests, imported, journals, spoken
 from tests.imports.test_files import attached
@@ -216,9 +216,7 @@ async def test_qwenpaw(tmp_path: Path) -> None:
 
 async def asks_qwenpaw(program: str, environment: dict[str, str], text: str) -> None:
     """Start the server of QwenPaw, send a message on its console, and stop it after the answer."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     process = await asyncio.create_subprocess_exec(program, "app", "--port", port, env={**os.environ, **environment})
     url = f"http://127.0.0.1:{port}/api"
     try:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from benchmarks.ports import free_port
 from plugins.http import public_addresses
-from tests.ports import free_port
 
 PUBLIC, INSIDE = "127.0.0.99", "127.0.0.1"
 """The address that stands for the internet, and one that stands for the inner network. Both are of this machine."""

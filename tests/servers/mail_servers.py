@@ -28,7 +28,7 @@ from typing import Any
 import pytest
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, Session
 
-from tests.ports import free_port
+from benchmarks.ports import free_port
 from tests.waiting import deadline
 
 REQUIRED = "EXUVIA_TESTS_MAIL_SERVERS"

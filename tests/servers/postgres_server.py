@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.cluster.postgres_programs import PostgresPrograms, PostgresServer
-from tests.ports import free_port
+from benchmarks.ports import free_port
 
 
 class Databases:

@@ -28,7 +28,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
-from tests.ports import free_port
+from benchmarks.ports import free_port
 from tests.waiting import DEADLINE, deadline
 
 PYTHON = Path(sys.prefix) / "synapse" / "bin" / "python"

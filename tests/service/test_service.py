@@ -17,8 +17,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from benchmarks.ports import free_port
 from tests.gateway.gateways import TOKEN, Client, Frame
-from tests.ports import free_port
 from tests.service.machine import ROOT, Machine, booted, impossible
 from tests.waiting import deadline
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from benchmarks.ports import free_port
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.postgres import connections
 from sessions.postgres.connections import Database
@@ -21,7 +22,6 @@ from sessions.state.transcript import Transcript
 from sessions.store.protocols import START, Position
 from sessions.store.reading import StoredLog
 from sessions.store.recorder import Recorder
-from tests.ports import free_port
 from tests.servers.postgres_server import postgres_server
 from tests.stories import AT, opened, received
 from tests.waiting import until

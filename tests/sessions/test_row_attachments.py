@@ -11,6 +11,7 @@ from time import time
 import psycopg
 import pytest
 
+from benchmarks.ports import free_port
 from sessions.attachments.row_attachments import PART, PostgresAttachments
 from sessions.attachments.store import Attachments
 from sessions.events.errors import StorageFailed
@@ -20,7 +21,6 @@ from sessions.postgres.connections import Database
 from sessions.postgres.schema import migrate
 from sessions.store.protocols import Blobs
 from tests.pictures import png
-from tests.ports import free_port
 from tests.servers.postgres_server import postgres_server
 from tests.sessions.journal_files import write_journal
 from tests.sessions.test_attachments import DAY, naming

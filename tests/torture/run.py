@@ -16,8 +16,8 @@ from typing import Any
 
 import aiohttp
 
+from benchmarks.ports import free_port
 from tests.faults.gateway_process import ROOT, GatewayProcess, install_tool, start_process, verify
-from tests.ports import free_port
 from tests.torture import clients
 from tests.torture.checker import check, is_finished
 from tests.torture.clients import Shared, TortureClient
