@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import tzinfo
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
@@ -73,8 +73,7 @@ configured."""
 log = structlog.get_logger("exuvia.websocket")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConnectionServices:
+class ConnectionServices(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a gateway that the connections use.
 
     `unauthenticated` counts the connections that have not authenticated yet. `questions` are the open questions about tool

@@ -6,10 +6,11 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import get_args
+
+import msgspec
 
 from gateway import VERSION
 from gateway.config.keys import Config
@@ -36,8 +37,7 @@ MOST_CHANNELS = 50
 """Channels that have metrics of their own."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GatewayContext:
+class GatewayContext(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a gateway that exist before anything is opened. `began` is the start on the monotonic clock."""
 
     home: Home
@@ -62,8 +62,7 @@ class GatewayContext:
         return self.clock.monotonic() - self.began
 
 
-@dataclass(frozen=True, kw_only=True)
-class Instruments:
+class Instruments(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a gateway that its metrics and status are read from, anew at each request."""
 
     context: GatewayContext

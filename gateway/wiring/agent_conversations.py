@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from gateway import VERSION
 from gateway.config.settings import AgentSettings
@@ -41,8 +42,7 @@ from sessions.store.cluster import Cluster
 from sessions.store.recorder import Recorder
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConversationWiring:
+class ConversationWiring(msgspec.Struct, frozen=True, kw_only=True):
     """What the conversations of all agents share; makes the dependencies of those of one agent."""
 
     models: OpenModels

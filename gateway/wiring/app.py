@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from gateway import VERSION
@@ -63,8 +63,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("exuvia")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Application:
+class Application(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a gateway that its HTTP layer, reloading and shutdown use."""
 
     store: Store
@@ -96,8 +95,7 @@ class Application:
         return channel_reports(self.plugins.channels, dependencies.delivery, dependencies.counters)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ApplicationBuilder:
+class ApplicationBuilder(msgspec.Struct, frozen=True, kw_only=True):
     """Opens the parts of one gateway, with the plugins in `folders`, on `stack`, which closes them in reverse order."""
 
     stack: contextlib.AsyncExitStack

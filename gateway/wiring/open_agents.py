@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
 
 from gateway.config.agents import AgentKeys
 from gateway.config.keys import execution_keys
@@ -49,8 +50,7 @@ if TYPE_CHECKING:
     from gateway.conversations.erasure.erasures import FactLogPlace
 
 
-@dataclass(frozen=True, kw_only=True)
-class SharedParts:
+class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a gateway that all agents share."""
 
     context: GatewayContext
@@ -62,8 +62,7 @@ class SharedParts:
     services: PluginServiceFactory
 
 
-@dataclass(frozen=True, kw_only=True)
-class Knowledge:
+class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     """The memory of an agent besides the sessions themselves: the index of notes and sessions, the facts, the notes of each
     day, and the skills."""
 
@@ -79,8 +78,7 @@ class Knowledge:
         return [sentence for part in parts for sentence in part.problems()]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AgentParts:
+class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of one agent. The settings and the workspace of `context` are the agent's."""
 
     name: str
@@ -129,7 +127,7 @@ async def open_agent(stack: contextlib.AsyncExitStack, shared: SharedParts, name
     context, registry = shared.context, shared.models.registry
     if name != MAIN_AGENT:
         settings = AgentSettings(context.settings, name)
-        context = replace(context, settings=settings)
+        context = msgspec.structs.replace(context, settings=settings)
         registry = registry.of_agent(name, partial(_existing_keys, name, settings))
     knowledge = await _open_knowledge(stack, shared, context, registry, name)
     make_context = partial(plugin_context, shared, context, knowledge)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from dataclasses import dataclass
+
+import msgspec
 
 from gateway.config.keys import Config
 from gateway.models.call import ModelCaller
@@ -22,8 +23,7 @@ from plugins.host.hooks import Hooks
 from plugins.http.client import Transport
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpenModels:
+class OpenModels(msgspec.Struct, frozen=True, kw_only=True):
     """The open chat and embedding providers, and the registry and the caller of models that use them."""
 
     providers: OpenProviders[ChatProvider]

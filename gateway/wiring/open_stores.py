@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from gateway.conversations.deletion.deletion_log import finish_removals
@@ -39,8 +39,7 @@ BEATS_AWAITED = 8
 log = structlog.get_logger("exuvia")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogStores:
+class LogStores(msgspec.Struct, frozen=True, kw_only=True):
     """The stores of all logs of a home that this process has locked."""
 
     sessions: Store
@@ -53,12 +52,11 @@ class LogStores:
     """Returns the claims of this gateway on conversations."""
     cluster: Cluster | None = None
     """This gateway among those that share a database."""
-    leases: Leases = field(default_factory=SoleLeases)
+    leases: Leases = msgspec.field(default_factory=SoleLeases)
     """What this gateway alone does among them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GatewayInfo:
+class GatewayInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a gateway tells the others that share its database: its version, and a digest of its configuration."""
 
     version: str

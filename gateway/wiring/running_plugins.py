@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -43,8 +42,7 @@ from plugins.tools.web.web_tools import WebTools
 log = structlog.get_logger("exuvia")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunningPlugins:
+class RunningPlugins(msgspec.Struct, frozen=True, kw_only=True):
     """The loaded plugins, and the parts that run or serve them."""
 
     hooks: Hooks

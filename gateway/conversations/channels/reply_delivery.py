@@ -13,7 +13,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from functools import partial
 from typing import NamedTuple
@@ -111,8 +110,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
     files: int
 
 
-@dataclass
-class _Answer:
+class _Answer(msgspec.Struct):
     """An answer to be delivered, and its attempts.
 
     `parts` are those that remain, as the open channel `divided_for` takes them; `first_attempt` is the time of the first
@@ -125,7 +123,7 @@ class _Answer:
     of: int
     to: Address
     content: _Content | None = None
-    parts: deque[_Part] = field(default_factory=deque)
+    parts: deque[_Part] = msgspec.field(default_factory=deque)
     divided_for: Channel | None = None
     first_attempt: float = 0.0
     failures: int = 0
@@ -143,15 +141,14 @@ class _EarlyReaction(NamedTuple):
     receive: Callable[[], Awaitable[None]]
 
 
-@dataclass
-class _Chat:
+class _Chat(msgspec.Struct):
     """The answers to be delivered to one chat, in order; `added` is set when one is added or dropped, `dropped` when one is
     dropped. `early` are reactions to posts that may be among those under way."""
 
-    answers: deque[_Answer] = field(default_factory=deque)
-    added: asyncio.Event = field(default_factory=asyncio.Event)
-    dropped: asyncio.Event = field(default_factory=asyncio.Event)
-    early: deque[_EarlyReaction] = field(default_factory=partial(deque, maxlen=MOST_EARLY))
+    answers: deque[_Answer] = msgspec.field(default_factory=deque)
+    added: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    dropped: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    early: deque[_EarlyReaction] = msgspec.field(default_factory=partial(deque, maxlen=MOST_EARLY))
 
 
 class _Refused(msgspec.Struct, frozen=True, kw_only=True):

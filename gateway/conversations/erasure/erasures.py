@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -58,8 +57,7 @@ _TITLED = b'"kind":"session_titled"'
 log = structlog.get_logger("exuvia.erasures")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FactLogPlace:
+class FactLogPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The log of an agent's facts: its store, and what keeps it closed while it is rewritten."""
 
     store: Store

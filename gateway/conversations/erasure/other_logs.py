@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -70,8 +69,7 @@ def unexamined_files(folders: Sequence[Path]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class OtherLog:
+class OtherLog(msgspec.Struct, frozen=True, kw_only=True):
     """A log of the home, or of a plugin if `plugin` is not empty. `rewrite` closes and replaces it."""
 
     name: str

@@ -13,7 +13,6 @@ from gateway.conversations.notes.appending import TRIES, NoteNotWritten, append_
 from gateway.conversations.notes.day_notes import day_note
 from plugins.api.context import Clock
 from plugins.memory.memory import Memory
-from plugins.memory.remember_requests import text_to_remember
 from plugins.memory.sources.notes import Notes, is_note
 from plugins.support.safe_open import OutsideFolder
 from plugins.support.workspace import MAIN, own_note, parse_citation, why_refused
@@ -118,6 +117,8 @@ class ExplicitMemory:
         """
         if WRITE in self._tools and not small:
             return False
+        from plugins.memory.remember_requests import text_to_remember  # noqa: PLC0415 - its patterns take milliseconds to compile
+
         transcript = self._recorder.transcript
         turn, view = open_turn(transcript), transcript.view
         written = False
