@@ -15,9 +15,11 @@ from gateway.backup.manifest import BackupRefused
 from gateway.conversations.deletion.deletion_log import (
     DELETIONS,
     Deletion,
+    DeletionFinished,
     ErasureFinished,
     ErasureOrdered,
     SessionDeleted,
+    was_continued,
 )
 from gateway.support.home import Home
 from gateway.support.storage import journals_in
@@ -64,17 +66,23 @@ def outstanding(home: Home, paths: Iterable[Path], began: str) -> Outstanding:
     since then.
     """
     ledgers = [_read(path) for path in (home.deletions, *paths)]
-    deleted = {each.deletion: each for ledger in ledgers for each in ledger.events if isinstance(each, SessionDeleted)}
+    events = [each for ledger in ledgers for each in ledger.events]
+    kept = {each.deletion for each in events if isinstance(each, DeletionFinished) and each.kept}
+    deleted = {each.deletion: each for each in events if isinstance(each, SessionDeleted) and each.deletion not in kept}
     before = {erasure for erasure, at in ledgers[0].finished.items() if at < began}
     orders = {
         each.erasure: each
-        for ledger in ledgers
-        for each in ledger.events
+        for each in events
         if isinstance(each, ErasureOrdered) and not (each.everything and each.erasure in before)
     }
+    journals = journals_in(home.sessions)
     return Outstanding(
         erasures=tuple(orders.values()),
-        deletions=tuple(each for each in deleted.values() if any(path.exists() for path in _files_of(home, each))),
+        deletions=tuple(
+            each
+            for each in deleted.values()
+            if any(path.exists() for path in _files_of(home, each)) and not was_continued(journals, each)
+        ),
         newest=max(ledgers, key=_length),
     )
 

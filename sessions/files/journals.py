@@ -17,7 +17,7 @@ from sessions.files.journal_folder import JournalFolder, open_lines, stamp_of
 from sessions.files.repair import bytes_of, create_to_append, open_to_append, remove_empty, remove_journal, report_damage
 from sessions.store.protocols import START, Lines, Position, Stamp
 from sessions.store.queued_log import OpenLogs, QueuedLog
-from sessions.store.reading import StoredLog, read_lines
+from sessions.store.reading import StoredLog, last_seq, read_lines
 
 DRAFT = ".draft"
 """Suffix of an incomplete copy's file name."""
@@ -182,13 +182,21 @@ class Journals(JournalFolder):
             raise StorageFailed(f"{path.name} could not be rewritten: {error_text(error)}.") from error
         self._open_logs.release(session)
 
-    async def remove(self, session: str) -> None:
+    async def remove(self, session: str, *, upto: int = 0) -> bool:
         path, drafts = self.path(session), "" if self._copying else DRAFT
+
+        def remove() -> bool:
+            if upto and last_seq(self, session) > upto:
+                return False
+            remove_journal(path, self._quarantine, drafts=drafts)
+            return True
+
         try:
-            await self._open_logs.hold(session, lambda: remove_journal(path, self._quarantine, drafts=drafts))
+            removed = await self._open_logs.hold(session, remove)
         except OSError as error:
             raise StorageFailed(f"{path.name} could not be removed: {error_text(error)}.") from error
         self._open_logs.release(session)
+        return removed
 
     async def discard_empty(self, session: str) -> None:
         path = self.path(session)

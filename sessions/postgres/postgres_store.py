@@ -54,6 +54,8 @@ _RESIZE = """
     WHERE id = %s
 """
 
+_EXISTS = "SELECT FROM log WHERE store = %s AND name = %s"
+
 _COPY = """
     INSERT INTO line (log, seq, ends, line)
     SELECT %s, line.seq, line.ends, line.line FROM line JOIN log ON log.id = line.log
@@ -307,19 +309,24 @@ class PostgresStore(RowReader):
                 connection.execute("DELETE FROM line WHERE log = %s AND seq > %s", (log, last.seq))
             connection.execute(_RESIZE, (last.seq, last.offset, log))
 
-    async def remove(self, session: str) -> None:
-        await self._open_logs.hold(session, lambda: self._remove(session))
+    async def remove(self, session: str, *, upto: int = 0) -> bool:
+        removed = await self._open_logs.hold(session, lambda: self._remove(session, upto))
         self._open_logs.release(session)
+        return removed
 
-    def _remove(self, session: str) -> None:
-        for report in self._quarantine.glob(f"{session}-*"):
-            report.unlink(missing_ok=True)
+    def _remove(self, session: str, upto: int) -> bool:
         with self._database.connection() as connection, connection.transaction():
             gone = connection.execute(
-                "DELETE FROM log WHERE store = %s AND name = %s RETURNING id", (self._store, session)
+                "DELETE FROM log WHERE store = %s AND name = %s AND (%s = 0 OR head <= %s) RETURNING id",
+                (self._store, session, upto, upto),
             ).fetchone()
             if gone is not None:  # a statement of its own also finds what an append has stored until the log was locked
                 connection.execute("DELETE FROM line WHERE log = %s", gone)
+            elif upto and connection.execute(_EXISTS, (self._store, session)).fetchone() is not None:
+                return False
+        for report in self._quarantine.glob(f"{session}-*"):
+            report.unlink(missing_ok=True)
+        return True
 
     async def discard_empty(self, session: str) -> None:
         await asyncio.to_thread(self._discard, session)

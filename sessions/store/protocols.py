@@ -252,9 +252,19 @@ class Store(LogReader, Protocol):
         """
         ...
 
-    async def remove(self, session: str) -> None:
-        """Remove a log, if there is one, with all that was set aside of it, durably. Raises StorageFailed, also if it is
-        open."""
+    async def remove(self, session: str, *, upto: int = 0) -> bool:
+        """Remove a log, if there is one, with all that was set aside of it, durably.
+
+        Args:
+            session: The log.
+            upto: The seq of the last line that it may have; 0 if it does not matter.
+
+        Returns:
+            False if the log has later lines. Then it is unchanged.
+
+        Raises:
+            StorageFailed: It cannot be removed, or is open.
+        """
         ...
 
     async def discard_empty(self, session: str) -> None:

@@ -7,12 +7,12 @@ that were never reported durable. Everything else that does not verify is damage
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 import msgspec
 
-from sessions.events.codec import FIRST, InvalidLine, decode, is_complete_line, verify
-from sessions.events.errors import JournalDamaged
+from sessions.events.codec import FIRST, InvalidLine, decode, is_complete_line, seq_of, verify
+from sessions.events.errors import JournalDamaged, UnknownSession
 from sessions.events.events import Recorded
 from sessions.store.protocols import LONGEST_LINE, START, Lines, LogReader, Position
 
@@ -61,6 +61,16 @@ class StoredLog(msgspec.Struct, frozen=True):
                 except InvalidLine as error:
                     raise JournalDamaged(self.session, seq, str(error), good_seq=seq - 1) from error
                 seq += 1
+
+
+def last_seq(logs: LogReader, session: str) -> int:
+    """Return the seq of the last whole line of a log, 0 if there is none. Nothing is verified. Blocks; raises
+    StorageFailed."""
+    with suppress(UnknownSession), logs.read(session) as lines:
+        for line, _ in lines.backward():
+            with suppress(InvalidLine):
+                return seq_of(line)
+    return 0
 
 
 def read_lines(lines: Lines, first: int, limit: int, *, upto: int | None = None) -> list[bytes]:

@@ -430,8 +430,12 @@ class StoreMachine(RuleBasedStateMachine):
                 with pytest.raises(StorageFailed):
                     await self._store.remove(session)
             await self._close(session)
-            await self._store.remove(session)
-            await self._store.remove(session)
+            lines = self._models[session].lines
+            if len(lines) > 1:
+                assert not await self._store.remove(session, upto=len(lines) - 1)
+                assert StoredLog(self._store, session).lines(1, 10**9) == lines
+            for upto in (len(lines), len(lines), 0):
+                assert await self._store.remove(session, upto=upto)
             await self._open.catalog.remove([session])
             assert await self._open.catalog.find(session) is None
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gateway.backup.ledger import outstanding
 from gateway.conversations.deletion import deletions
 from gateway.conversations.deletion.deletion_log import RemovalRequested
 from gateway.conversations.deletion.deletions import Deletions
@@ -19,6 +20,7 @@ from gateway.conversations.erasure.erasures import Erasures
 from gateway.conversations.routing import removals
 from gateway.conversations.routing.removals import Removals
 from gateway.support.errors import OwnedElsewhere
+from gateway.support.home import Home
 from sessions.events.errors import StorageFailed
 from sessions.files.journals import Journals
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway, replies_wait
@@ -218,7 +220,7 @@ async def test_a_deletion_that_fails_is_finished_by_the_next_start(tmp_path: Pat
     async with gateway(tmp_path, settings=BY_WORDS) as running:
         await sing(running)
 
-        async def fails(self: Journals, session: str) -> None:
+        async def fails(self: Journals, session: str, *, upto: int) -> bool:
             raise StorageFailed("The disk is gone.")
 
         client = await running.connect()
@@ -232,6 +234,40 @@ async def test_a_deletion_that_fails_is_finished_by_the_next_start(tmp_path: Pat
         assert [row["session"] for row in (await client.until_type("sessions"))["sessions"]] == ["other"]
         await until(lambda: "deletion_finished" in (tmp_path / "deletions.jsonl").read_text())
         assert places(tmp_path) == set()
+
+
+async def test_a_conversation_that_goes_on_after_its_deletion_failed_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The person was told that the deletion failed."""
+
+    async def fails(self: Journals, session: str, *, upto: int) -> bool:
+        raise StorageFailed("The disk is gone.")
+
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.chat("said before")
+        with monkeypatch.context() as patch:
+            patch.setattr(Journals, "remove", fails)
+            assert (await delete(client))["code"] == "storage_failed"
+        client = await running.connect()
+        assert await client.chat("said after it") == "said after it"
+    async with gateway(tmp_path) as running:
+        await until(lambda: '"kept":true' in (tmp_path / "deletions.jsonl").read_text())
+        client = await running.connect()
+        assert await client.chat("and now") == "and now"
+        (events,) = running.journals().values()
+        assert [event["text"] for event in events if event["kind"] == "message_received"] == [
+            "said before",
+            "said after it",
+            "and now",
+        ]
+    home = Home(tmp_path)
+    assert outstanding(home, [], "").deletions == (), "a restored home keeps it, too"
+    async with gateway(tmp_path) as running:
+        assert (await delete(await running.connect()))["type"] == "deleted"
+        assert running.journals() == {}
+    assert len(outstanding(home, [], "").deletions) == 0
 
 
 def fails_once(monkeypatch: pytest.MonkeyPatch, method: str, failure: Exception) -> list[Exception]:

@@ -539,10 +539,10 @@ async def test_a_conversation_that_is_deleted_while_it_is_looked_up_does_not_beg
 ) -> None:
     remove, removing, go_on = Deletions.remove_sessions, asyncio.Event(), asyncio.Event()
 
-    async def wait(self: Deletions, begun: Any) -> None:
+    async def wait(self: Deletions, begun: Any) -> bool:
         removing.set()
         await go_on.wait()
-        await remove(self, begun)
+        return await remove(self, begun)
 
     monkeypatch.setattr(Deletions, "remove_sessions", wait)
     async with gateway(tmp_path) as g:

@@ -18,6 +18,7 @@ from sessions.events.events import MAIN_AGENT
 from sessions.store.header import random_suffix
 from sessions.store.lazy_log import LazyLog, LogFormat
 from sessions.store.protocols import LogReader, Store
+from sessions.store.reading import last_seq
 from sessions.store.rewriting import rechained
 
 
@@ -107,10 +108,13 @@ class ErasureFinished(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind
     erasure: str
 
 
-class DeletionFinished(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="deletion_finished"):
-    """Everything was removed."""
+class DeletionFinished(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="deletion_finished"
+):
+    """Everything was removed; nothing, if `kept` is True: the conversation was continued after an interruption."""
 
     deletion: str
+    kept: bool = False
 
 
 Deletion: TypeAlias = SessionDeleted | DeletionFinished | ErasureOrdered | ErasureFinished | RemovalRequested | RemovalEnded
@@ -172,6 +176,21 @@ async def finish_removals(logs: LogReader, store: Store, forget: Callable[[Colle
     if await asyncio.to_thread(logs.stamp, DELETIONS.name) is None:
         return
     for deletion in (await asyncio.to_thread(DELETIONS.read, logs)).values():
-        for session in deletion.ids if isinstance(deletion, SessionDeleted) else ():
-            await store.remove(session)
-            await asyncio.to_thread(forget, (session,))
+        if isinstance(deletion, SessionDeleted) and await remove_journals(store, deletion):
+            await asyncio.to_thread(forget, deletion.ids)
+
+
+async def remove_journals(store: Store, deletion: SessionDeleted) -> bool:
+    """Remove the journals of a deletion. Return False, and remove none, if the conversation was continued after the deletion
+    was recorded: whoever requested it was told that it failed, or nothing. Raises StorageFailed."""
+    if await asyncio.to_thread(was_continued, store, deletion):
+        return False
+    for journal in deletion.sessions:
+        if not await store.remove(journal.session, upto=journal.head):  # another gateway has just appended to it
+            return False
+    return True
+
+
+def was_continued(logs: LogReader, deletion: SessionDeleted) -> bool:
+    """Return True if a journal has grown since its deletion was recorded. Blocks; raises StorageFailed."""
+    return any(0 < each.head < last_seq(logs, each.session) for each in deletion.sessions)

@@ -22,6 +22,7 @@ from gateway.conversations.deletion.deletion_log import (
     RemovalRequested,
     SessionDeleted,
     record_end,
+    remove_journals,
 )
 from gateway.conversations.deletion.journal_findings import JournalFindings, planned_deletion, sessions_citing
 from gateway.conversations.search.conversation_search import ConversationSearch, SearchUnavailable
@@ -145,11 +146,16 @@ class Deletions:
         log.info("conversation_deleted", deletion=event.deletion, sessions=len(rows), by=by)
         return BegunDeletion(event=event, findings=findings, remains=remains)
 
-    async def remove_sessions(self, begun: BegunDeletion) -> None:
-        """Remove the journals, and everything that the catalog has of them. Raises StorageFailed."""
-        for session in begun.event.ids:
-            await self._store.remove(session)
-        await self._catalog.remove(begun.event.ids)
+    async def remove_sessions(self, begun: BegunDeletion) -> bool:
+        """Remove the journals, and everything that the catalog has of them. Return False if the conversation was continued
+        after the deletion was recorded; then it is kept, and the deletion is over. Raises StorageFailed."""
+        if await remove_journals(self._store, begun.event):
+            await self._catalog.remove(begun.event.ids)
+            return True
+        async with self._log.writing() as writer:
+            await writer.append_durable(DeletionFinished(deletion=begun.event.deletion, kept=True))
+        log.warning("deletion_not_continued", deletion=begun.event.deletion, reason="The conversation goes on.")
+        return False
 
     async def finish(self, begun: BegunDeletion) -> DeletedConversation:
         """Remove what others have of removed sessions, and record that the deletion is finished. Raises StorageFailed."""
@@ -244,8 +250,8 @@ class Deletions:
                     continue
                 try:
                     begun = BegunDeletion(event=event)
-                    await self.remove_sessions(begun)
-                    await self.finish(begun)
+                    if await self.remove_sessions(begun):
+                        await self.finish(begun)
                 except Exception as error:  # the next start tries again
                     self._unfinished += 1
                     log.error("deletion_not_finished", deletion=event.deletion, **error_fields(error))

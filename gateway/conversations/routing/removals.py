@@ -312,7 +312,8 @@ class Removals:
             self._conversations.forget(person, key)
             for watcher in tuple(self._watchers):
                 watcher(person, key, None)
-            await self._deletions.remove_sessions(begun)
+            if not await self._deletions.remove_sessions(begun):
+                raise Conflict("The conversation was continued meanwhile; try again.")
         deleted = await self._deletions.finish(begun)
         for watcher in tuple(self._watchers):
             watcher(person, key, deleted)
