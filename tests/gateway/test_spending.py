@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from gateway.cli.options import Invocation
@@ -21,11 +23,25 @@ from gateway.cli.people.usage_commands import usage
 from gateway.config.keys import PriceKeys, load_config
 from gateway.config.settings import Settings
 from gateway.metrics.counters import Counters
+from gateway.models.spending import spending_log
 from gateway.models.spending.budgets import Limit, newly_near
 from gateway.models.spending.prices import Price, Rate, micros_of, rate_of
 from gateway.models.spending.report import ledger_months, month_report
 from gateway.models.spending.spending import ModelRequest, Spending
-from gateway.models.spending.spending_log import Ledger, Payer, RequestCharged, Sums, Zones, ledger_name, read_ledgers
+from gateway.models.spending.spending_log import (
+    Ledger,
+    LedgerEvent,
+    Outcomes,
+    Payer,
+    RequestCharged,
+    RequestReleased,
+    RequestReserved,
+    Sums,
+    Zones,
+    ledger_name,
+    read_ledgers,
+    read_outcomes,
+)
 from gateway.support.home import Home
 from plugins.testing.contexts import ManualClock
 from plugins.testing.servers.faulty_server import Fault
@@ -426,6 +442,91 @@ async def test_charges_that_wait_for_the_database_at_the_end_of_a_month_are_in_i
             assert [entry.person for entry in read_ledgers(store, [november], UTC_ZONES).entries] == ["ana"]
             assert not read_ledgers(store, [december], UTC_ZONES).entries
     postgres_server().drop(url)
+
+
+RUNNING = RequestReserved(
+    request="running", person="ana", agent="main", session="s", purpose="answer", model="m", usage=Usage(), micros=1000
+)
+SETTLED = replace(RUNNING.charged(), micros=300, estimated=False)
+
+
+class TwoLedgers:
+    """The ledgers of two gateways that share a database, at the end of a month: the second has reserved a request in the old
+    month's log, and the first has opened the new one since."""
+
+    def __init__(self, stores: Sequence[PostgresStore], clock: ManualClock) -> None:
+        self.store, self.clock = stores[0], clock
+        self.here, self.there = (Ledger(store, clock.now, lambda: UTC_ZONES) for store in stores)
+
+    async def sums_after_a_request(self) -> Sums:
+        """Return the sums of the first ledger after what its next request has caused."""
+        async with self.here.writing() as writer:
+            await writer.until_durable(writer.head)
+        if self.here._settling is not None:
+            await self.here._settling
+        return await self.here.sums()
+
+    def charged(self) -> list[tuple[date, int]]:
+        """Return what both logs together have charged, by day."""
+        entries = read_ledgers(self.store, [date(2026, 11, 1), date(2026, 12, 1)], UTC_ZONES).entries
+        return [(entry.day, spent.micros) for entry, spent in entries.items()]
+
+
+@asynccontextmanager
+async def month_ends(home: Path) -> AsyncIterator[TwoLedgers]:
+    url, clock = postgres_server().database(), ManualClock(datetime(2026, 11, 30, 23, 59, 50, tzinfo=UTC))
+    with Database(url) as database:
+        async with GroupCommitter(database) as committer:
+            stores = [PostgresStore(database, "home", home, committer, shared=True) for _ in range(2)]
+            two = TwoLedgers(stores, clock)
+            async with two.there.writing() as writer:
+                await writer.append_durable(RUNNING)
+            clock.move(15)
+            await two.sums_after_a_request()
+            yield two
+            await two.here.close()
+            await two.there.close()
+    postgres_server().drop(url)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "day"), [(SETTLED, [(date(2026, 12, 1), 300)]), (RequestReleased(request=RUNNING.request), [])]
+)
+async def test_a_request_that_another_gateway_settles_in_the_log_of_the_month_before_is_charged_once(
+    tmp_path: Path, outcome: LedgerEvent, day: list[tuple[date, int]]
+) -> None:
+    async with month_ends(tmp_path) as two:
+        two.there.append(outcome)
+        await two.there.close()
+        two.clock.move(21 * 60)
+        sums = await two.sums_after_a_request()
+        assert (sums.open, sums.reserved, two.charged()) == ({}, {}, day)
+        assert [(entry.day, spent.micros) for entry, spent in sums.entries.items()] == day
+        assert set((await two.sums_after_a_request()).spent.values()) == {micros for _, micros in day}
+
+
+async def test_a_request_that_nobody_settled_at_the_end_of_a_month_is_charged_once_its_log_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 0
+
+    def unreadable(*_: object) -> Outcomes:
+        nonlocal reads
+        reads += 1
+        raise StorageFailed("The database is away.")
+
+    async with month_ends(tmp_path) as two:
+        two.clock.move(21 * 60)
+        monkeypatch.setattr(spending_log, "read_outcomes", unreadable)
+        with capture_logs() as reports:
+            for _ in range(3):
+                assert list((await two.sums_after_a_request()).open) == [RUNNING.request]
+        assert (reads, [each["event"] for each in reports]) == (1, ["reservations_kept"])
+        monkeypatch.setattr(spending_log, "read_outcomes", read_outcomes)
+        two.clock.move(60)
+        for _ in range(2):
+            sums = await two.sums_after_a_request()
+            assert (sums.open, sums.reserved, two.charged()) == ({}, {}, [(date(2026, 12, 1), 1000)])
 
 
 async def test_charges_that_could_not_be_stored_are_reported_at_the_end(

@@ -6,23 +6,29 @@ amount again. Nothing here holds text of a conversation, and the deletion of one
 
 The sums are by day, in the person's time zone, and so by week and month. They are derived: when the ledger is opened, the
 logs of this month and the one before are read, and nothing else ever is.
+
+Gateways that share the ledger open a new month's log one after the other, each with its next request. Until then a gateway
+settles its requests in the old log, so that the others read this log once more before they charge such a request in full.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo
 
 import msgspec
+import structlog
 
 from gateway.config.keys import Sections
 from gateway.models.spending.prices import Rate
+from gateway.support.errors import sentence_of
 from gateway.support.home import SPENDING
 from plugins.support.workspace import OWNER
+from sessions.events.codec import InvalidLine
 from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.events import MAIN_AGENT
 from sessions.events.messages import Usage
@@ -37,8 +43,13 @@ ABANDONED = timedelta(minutes=20)
 ANNOUNCED = timedelta(seconds=10)
 """Age of a reservation from which its gateway, if it is alive, is known to the others of its cluster."""
 
+READ_AGAIN = timedelta(minutes=1)
+"""Time until the log of the month before is read again after that has failed."""
+
 MOST_DEFERRED = 10_000
 """Events that are kept while the ledger cannot be written."""
+
+report = structlog.get_logger("exuvia.spending")
 
 
 class RequestCharged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="request_charged"):
@@ -339,6 +350,24 @@ def read_ledgers(logs: LogReader, months: Iterable[date], zones: Zones) -> Sums:
     return sums
 
 
+Outcome: TypeAlias = RequestCharged | RequestReleased
+
+Outcomes: TypeAlias = dict[str, tuple[Outcome, str]]
+"""The last event that says what became of a request, by request, each with its time."""
+
+
+def read_outcomes(logs: LogReader, month: date, requests: Collection[str]) -> Outcomes:
+    """Return what a month's log says of the outcome of some requests. Raises JournalDamaged, StorageFailed, InvalidLine."""
+
+    def fold(found: Outcomes, event: Outcome, /, *, seq: int, at: str, turn: int | None, size: int) -> Outcomes:
+        return found | {event.request: (event, at)} if event.request in requests else found
+
+    form: LogFormat[Outcome, Outcomes] = LogFormat(
+        name=ledger_name(month), events=(RequestCharged, RequestReleased), empty={}, fold=fold
+    )
+    return form.read(logs)
+
+
 class Ledger:
     """The ledger of a gateway, open for writing once it is needed.
 
@@ -367,6 +396,10 @@ class Ledger:
         self._writer: LogWriter[LedgerEvent, Sums] | None = None
         self._deferred: list[LedgerEvent] = []
         """Events that wait for the ledger to be open again."""
+        self._left_open: frozenset[str] = frozenset()
+        """Requests that were open when the log of the month before was read, if other gateways may settle them there."""
+        self._settling: asyncio.Task[None] | None = None
+        self._settle_after = datetime.min.replace(tzinfo=UTC)
 
     @property
     def shared(self) -> bool:
@@ -381,6 +414,8 @@ class Ledger:
     async def close(self) -> None:
         """Commit what was appended and close the log."""
         self._append = self._writer = None
+        if self._settling is not None:
+            await asyncio.wait([self._settling])
         if self._log is not None:
             await self._log.close()
 
@@ -406,8 +441,9 @@ class Ledger:
     async def writing(self) -> AsyncIterator[LogWriter[LedgerEvent, Sums]]:
         """Lend the writer of this month's log, see `LazyLog.writing`, after charging what was left behind by a crash: no
         money stays reserved for a request that nobody waits for. Raises StorageFailed and InvalidLine."""
-        async with (await self._current()).writing() as writer:
-            self._charge_abandoned(writer)
+        log = await self._current()
+        async with log.writing() as writer:
+            self._charge_abandoned(log, writer)
             yield writer
 
     async def sums(self) -> Sums:
@@ -460,10 +496,11 @@ class Ledger:
         )
         self._append = await self._log.appender()
         self._opened = month, zones
+        self._left_open = frozenset(before.open if self._store.shared else ())
         if not self._store.shared:
             async with self._log.writing() as self._writer:
                 if first:
-                    self._charge_abandoned(self._writer, all_=True)
+                    self._charge_abandoned(self._log, self._writer, all_=True)
         deferred, self._deferred = self._deferred, []
         for event in deferred:
             self.append(event)
@@ -474,11 +511,44 @@ class Ledger:
             raise StorageFailed(self._log.problem or "The spending ledger takes too long; try again shortly.")
         await self.close()
 
-    def _charge_abandoned(self, writer: LogWriter[LedgerEvent, Sums], *, all_: bool = False) -> None:
+    def _charge_abandoned(
+        self, log: LazyLog[LedgerEvent, Sums], writer: LogWriter[LedgerEvent, Sums], *, all_: bool = False
+    ) -> None:
         """Charge in full the requests that a process has left behind: all, or those of gateways that are gone and those
-        older than any request may take."""
-        now, cluster = self.now(), self._cluster
+        older than any request may take. One that the log of the month before left open is charged soon: first this log is
+        read again, and nobody waits for that."""
+        left = list[RequestReserved]()
         for reserved, _, at in list(writer.state.open.values()):
-            gone = cluster is not None and at < now - ANNOUNCED and cluster.is_gone(reserved.gateway)
-            if all_ or gone or at < now - ABANDONED:
+            if not (all_ or self._is_abandoned(reserved, at)):
+                continue
+            if reserved.request in self._left_open:
+                left.append(reserved)
+            else:
                 writer.append(reserved.charged())
+        if left and (self._settling is None or self._settling.done()) and self.now() >= self._settle_after:
+            self._settling = asyncio.create_task(self._settle_left(log, left))
+
+    def _is_abandoned(self, reserved: RequestReserved, at: datetime) -> bool:
+        now, cluster = self.now(), self._cluster
+        gone = cluster is not None and at < now - ANNOUNCED and cluster.is_gone(reserved.gateway)
+        return gone or at < now - ABANDONED
+
+    async def _settle_left(self, log: LazyLog[LedgerEvent, Sums], left: list[RequestReserved]) -> None:
+        """Settle abandoned requests that the log of the month before left open when it was read: as it says by now, else in
+        full. If it cannot be read, they remain reserved until a later attempt."""
+        assert self._opened is not None
+        month, requests = month_before(self._opened[0]), {reserved.request for reserved in left}
+        try:
+            outcomes = await asyncio.to_thread(read_outcomes, self._store, month, requests)
+            async with log.writing() as writer:
+                for reserved in left:
+                    if reserved.request not in writer.state.open:  # it was settled in this month's log meanwhile
+                        continue
+                    if reserved.request in outcomes:
+                        writer.state.add(*outcomes[reserved.request])
+                    else:
+                        writer.append(reserved.charged(), urgent=True)
+                await writer.until_durable(writer.head)
+        except (SessionsError, InvalidLine) as error:
+            self._settle_after = self.now() + READ_AGAIN
+            report.warning("reservations_kept", reservations=len(left), reason=sentence_of(error))
