@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
@@ -472,7 +474,7 @@ async def test_a_conversation_that_takes_no_messages_holds_up_no_other(
         return await receive(self, message, typed)
 
     monkeypatch.setattr(Chat, "receive", held)
-    monkeypatch.setattr(scheduler, "HAND_OVER_SECONDS", 0.05)
+    monkeypatch.setattr(scheduler, "HAND_OVER_SECONDS", 3.0)
     monkeypatch.setattr(scheduler, "RETRY_SECONDS", (600.0,))
     async with gateway(tmp_path) as running:
         client = await running.connect()
@@ -726,6 +728,63 @@ async def test_a_command_that_a_crash_repeats_sets_one_schedule(tmp_path: Path, 
         assert await client.command("/remind 18:00 Drink.") == "Both."
         assert await client.command("/remind 18:00 Drink.") == "Both."
         assert [each["kind"] for each in logged(tmp_path)] == ["schedule_set"] * 2
+
+
+COMMAND = ScheduleSet(
+    schedule="", person="owner", client="c", key="main", text="Drink.", rule=Once("2026-11-24T18:00:00Z"), message="1"
+)
+
+
+@contextlib.asynccontextmanager
+async def two_gateways(home: Path) -> AsyncIterator[tuple[Schedules, Schedules]]:
+    """The schedules of two gateways that share a database."""
+    url = postgres_server().database()
+    with Database(url) as database:
+        async with GroupCommitter(database) as committer:
+            stores = [PostgresStore(database, "home", home, committer, shared=True) for _ in range(2)]
+            async with Schedules(stores[0], lambda: NOW) as here, Schedules(stores[1], lambda: NOW) as there:
+                yield here, there
+    postgres_server().drop(url)
+
+
+async def test_a_command_that_another_gateway_has_run_meanwhile_sets_one_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_gateways(tmp_path) as (here, there):
+        monkeypatch.setattr(lazy_log, "FRESH_SECONDS", DEADLINE)
+        assert await here.known() == {}
+        made = await there.set(COMMAND)
+        assert await here.set(COMMAND) == made
+        monkeypatch.setattr(schedules_module, "PER_PERSON", 2)
+        await there.set(replace(COMMAND, message="2"))
+        with pytest.raises(ScheduleRefused, match="2 schedules already"):
+            await here.set(replace(COMMAND, message="3"))
+        assert len(await here.known()) == 2
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_schedule_of_which_only_the_confirmation_is_lost_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_stored: bool
+) -> None:
+    append = GroupCommitter._append
+
+    def cut(*given: Any) -> set[int]:
+        monkeypatch.setattr(GroupCommitter, "_append", append)
+        if is_stored:
+            append(*given)
+        raise psycopg.OperationalError("the connection was lost")
+
+    async with two_gateways(tmp_path) as (here, there):
+        wanted = replace(COMMAND, message="")
+        first = await here.set(wanted)
+        monkeypatch.setattr(GroupCommitter, "_append", cut)
+        if is_stored:
+            second = await here.set(wanted)
+            assert await there.known() == {each.id: each for each in (first, second)}
+        else:
+            with pytest.raises(SchedulesUnusable, match="the connection was lost"):
+                await here.set(wanted)
+            assert await there.known() == {first.id: first}
 
 
 async def test_the_schedules_of_a_person_are_their_own() -> None:

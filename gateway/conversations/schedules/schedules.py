@@ -237,6 +237,24 @@ def check_text(text: str) -> None:
         raise ScheduleRefused("A command cannot be scheduled.")
 
 
+def _set_by_command(known: Known, wanted: ScheduleSet) -> Schedule | None:
+    """Return the schedule that the message of a command has set already; None if there is none."""
+    command = wanted.person, wanted.key, wanted.message
+    for schedule in known.values() if wanted.message else ():
+        if (schedule.made.person, schedule.made.key, schedule.made.message) == command:
+            return schedule
+    return None
+
+
+def _new_id(known: Known, person: str) -> str:
+    """Return an id for a new schedule of a person. Raises ScheduleRefused if the person has too many."""
+    if sum(each.made.person == person for each in known.values()) >= PER_PERSON:
+        raise ScheduleRefused(f"You have {PER_PERSON} schedules already; remove one first.")
+    while (id_ := random_suffix()) in known:
+        pass
+    return id_
+
+
 SCHEDULES: LogFormat[ScheduleEvent, Known] = LogFormat(
     name="schedules",
     events=(
@@ -358,20 +376,31 @@ class Schedules:
             ScheduleRefused: It is not valid, or the person has too many.
             SchedulesUnusable: The log cannot be read or written.
         """
-        known = await self.known()
-        command = wanted.person, wanted.key, wanted.message
-        for schedule in known.values() if wanted.message else ():
-            if (schedule.made.person, schedule.made.key, schedule.made.message) == command:
-                return schedule
         check_text(wanted.text)
-        if sum(each.made.person == wanted.person for each in known.values()) >= PER_PERSON:
-            raise ScheduleRefused(f"You have {PER_PERSON} schedules already; remove one first.")
-        id_ = random_suffix()
-        while id_ in known:
-            id_ = random_suffix()
-        await self._append(msgspec.structs.replace(wanted, schedule=id_))
+        id_ = ""
+        try:
+            async with self._log.writing() as writer:
+                # No await up to the append, and no other gateway appends: the same command must not be carried out twice.
+                made = _set_by_command(writer.state, wanted)
+                if made is None:
+                    event = msgspec.structs.replace(wanted, schedule=_new_id(writer.state, wanted.person))
+                    writer.append(event, urgent=True)
+                    made = writer.state[event.schedule]
+                id_ = made.id
+                await writer.until_durable(writer.head)
+        except SessionsError as error:
+            made = await self._stored(id_) if id_ else None
+            if made is None:
+                raise SchedulesUnusable(sentence_of(error)) from error
         self._changed()
-        return (await self.known())[id_]
+        return made
+
+    async def _stored(self, id_: str) -> Schedule | None:
+        """Return the schedule with this id if it is in the log although its commit failed: only the answer was lost."""
+        try:
+            return (await self.known()).get(id_)
+        except SchedulesUnusable:
+            return None
 
     async def remove(self, person: str, id_: str) -> Schedule:
         """Remove a person's schedule durably, and return it. Raises ScheduleRefused, SchedulesUnusable."""
