@@ -22,12 +22,18 @@ AT_ONCE = 4
 log = structlog.get_logger("exuvia.claims")
 
 _CLAIM = f"""
-    WITH fence AS {FENCE}
+    WITH fence AS {FENCE},
+    before AS (
+        SELECT COALESCE(
+            (SELECT unsettled FROM chat WHERE (person, key) = (%(person)s, %(key)s)),
+            EXISTS (SELECT FROM session WHERE (person, key) = (%(person)s, %(key)s) AND NOT settled)
+        ) AS unfinished
+    )
     INSERT INTO chat AS held (person, key, epoch, holder, unsettled)
     SELECT %(person)s, %(key)s, 1, fence.id, true FROM fence
     ON CONFLICT (person, key) DO UPDATE SET epoch = held.epoch + 1, holder = excluded.holder, unsettled = true
         WHERE held.holder IS NULL OR held.holder = excluded.holder
-    RETURNING epoch
+    RETURNING epoch, (SELECT unfinished FROM before)
 """  # noqa: S608 - a fragment of ours
 
 _HOLDER = """
@@ -179,7 +185,7 @@ class RowClaims:
         with self._database.connection() as connection:
             takes = not self._membership.draining
             if takes and (found := connection.execute(_CLAIM, given).fetchone()) is not None:
-                return Claim(name=name, epoch=found[0])
+                return Claim(name=name, epoch=found[0], unfinished=found[1])
             if (holder := connection.execute(_HOLDER, given).fetchone()) is not None and holder[0] != gateway:
                 return Elsewhere(gateway=holder[0], url=holder[1])
         if takes and self._membership.id != gateway:
@@ -208,7 +214,7 @@ class RowClaims:
     def _adopt(self, gateway: str) -> list[Claim]:
         with self._database.connection() as connection:
             found = connection.execute(_ADOPT, {"gateways": [gateway]}).fetchall()
-        return [Claim(name=(person, key), epoch=epoch) for person, key, epoch in found]
+        return [Claim(name=(person, key), epoch=epoch, unfinished=True) for person, key, epoch in found]
 
 
 def _dead() -> StorageFailed:

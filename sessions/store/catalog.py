@@ -210,10 +210,11 @@ class Catalog(Protocol):
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """The right to write the sessions of a person's key. `epoch` grows with each owner: what an earlier one still writes is
-    rejected."""
+    rejected. `unfinished` is True if an earlier owner may have left something to finish."""
 
     name: Name
     epoch: int
+    unfinished: bool = False
 
 
 class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):

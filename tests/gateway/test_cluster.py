@@ -16,20 +16,27 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import aiohttp
+import msgspec
 import psycopg
 import pytest
 from click.testing import CliRunner
+from structlog.testing import capture_logs
 
 from gateway.auth.relay_tokens import RelayTokens
 from gateway.cli.main import cli
+from gateway.conversations.channels import reply_delivery
+from gateway.conversations.channels.reply_delivery import ReplyDelivery
 from gateway.conversations.deletion.deletion_log import ErasureOrdered
 from gateway.conversations.deletion.deletions import Deletions
 from gateway.conversations.erasure.erasures import Erased, Erasures
-from gateway.conversations.routing import removals, switchboard
+from gateway.conversations.routing import removals, subagents, switchboard
 from gateway.conversations.routing.person_erasure import PersonErasures
 from gateway.conversations.routing.switchboard import Switchboard
-from gateway.support.errors import Busy, OwnedElsewhere
+from gateway.support.errors import Busy, Conflict, OwnedElsewhere
+from plugins.api.channel import OutboundMessage
 from sessions.events.errors import StorageFailed
+from sessions.events.events import MessageReceived
+from sessions.postgres.group_commit import GroupCommitter
 from sessions.store.catalog import Name
 from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process, install_tool
 from tests.gateway.gateways import TOKEN, Client, gateway, replies_wait
@@ -434,6 +441,35 @@ async def test_what_only_one_gateway_can_do_has_the_conversation_handed_over_to_
         assert holders(url) == {"main": target}
 
 
+@pytest.mark.parametrize("busy", [False, True])
+async def test_a_subagent_that_another_gateway_has_adopted_is_handed_over_and_reports(
+    busy: bool, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even while somebody watches it there, and after its turn has ended."""
+    monkeypatch.setattr(subagents, "random_suffix", lambda: "child")
+    monkeypatch.setattr(subagents, "RETRY_SECONDS", (0.01 if busy else 600.0,))
+    monkeypatch.setattr(switchboard, "HAND_OVER_SECONDS", 0.05 if busy else 600.0)
+    shared = {"store.kind": "postgres", "store.url": url}
+    with replies_wait() as go_on, capture_logs() as logs:
+        async with gateway(tmp_path / "a", settings=shared) as one, gateway(tmp_path / "b", settings=shared) as two:
+            watching, client = await two.connect(), await one.connect()
+            await watching.send("an earlier task", session="main.sub.child")
+            await watching.until_event("turn_started")
+            if not busy:
+                go_on.set()
+                await watching.until_event("turn_ended")
+            assert "works on it" in await client.command("/spawn Count the books.")
+            if busy:
+                await until(lambda: any(each["event"] == "subagent_waits" for each in logs))
+                assert events(url, "child_ended") == []
+                go_on.set()
+            await until(lambda: events(url, "child_ended"))
+    assert [event["outcome"] for event in events(url, "child_ended")] == ["replied"]
+    said = [event["text"] for event in events(url, "message_received")]
+    assert said.count("Count the books.") == 1
+    assert sum("The subagent main.sub.child has ended." in text for text in said) == 1
+
+
 async def test_an_idle_conversation_moves_to_the_gateway_of_its_clients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
 ) -> None:
@@ -632,6 +668,135 @@ async def test_a_claim_without_a_session_is_given_up_after_its_adoption(url: str
     async with gateway(tmp_path, settings={"store.kind": "postgres", "store.url": url}):
         rows(url, "INSERT INTO chat (person, key, unsettled) VALUES ('owner', 'never', true) RETURNING 1")
         await until(lambda: rows(url, "SELECT holder, unsettled, epoch > 0 FROM chat") == [(None, False, True)])
+
+
+def lose_an_answer(monkeypatch: pytest.MonkeyPatch, wanted: bytes) -> list[bytes]:
+    """Let the next commit of a line that contains `wanted` be stored without being confirmed. Returns the line by then."""
+    append, lost = GroupCommitter._append, list[bytes]()
+
+    def stored(self: GroupCommitter, connection: Any, batch: Any) -> Any:
+        result = append(self, connection, batch)
+        if not lost and (found := [line for _, lines in batch for line in lines if wanted in line]):
+            lost.extend(found)
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+        return result
+
+    monkeypatch.setattr(GroupCommitter, "_append", stored)
+    return lost
+
+
+async def test_a_start_keeps_a_conversation_that_goes_on_after_its_deletion_was_recorded_without_an_answer(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = {"store.kind": "postgres", "store.url": url}
+    async with gateway(tmp_path / "a", settings=shared) as one:
+        client = await one.connect()
+        await client.chat("said before")
+        lost = lose_an_answer(monkeypatch, b'"kind":"session_deleted"')
+        await client.say("delete", id="d", session="main", facts=False)
+        assert (await client.until(lambda frame: frame.get("id") == "d"))["code"] == "storage_failed"
+        assert lost
+        assert await client.chat("said after it") == "said after it"
+        async with gateway(tmp_path / "b", settings=shared):
+            await until(lambda: rows(url, "SELECT FROM line WHERE line LIKE '%\"kept\":true%'"))
+            assert await client.chat("and now") == "and now"
+    assert [event["text"] for event in events(url, "message_received")] == ["said before", "said after it", "and now"]
+
+
+async def test_a_gateway_that_was_declared_dead_posts_no_answer_that_the_next_owner_has_posted(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
+) -> None:
+    shared, posts, deliveries = {"store.kind": "postgres", "store.url": url}, list[str](), list[ReplyDelivery]()
+    init = ReplyDelivery.__init__
+
+    def note(self: ReplyDelivery, *arguments: Any, **named: Any) -> None:
+        init(self, *arguments, **named)
+        deliveries.append(self)
+
+    async def deliver(message: OutboundMessage) -> str:
+        posts.append(message.text)
+        return "r"
+
+    monkeypatch.setattr(ReplyDelivery, "__init__", note)
+    monkeypatch.setattr(reply_delivery, "CLOSED_SECONDS", 0.05)
+    monkeypatch.setattr(reply_delivery, "PAUSES", (0.05,))
+    pigeon, loft = SimpleNamespace(name="pigeon", deliver=deliver), ("owner", "loft")
+    async with gateway(tmp_path / "a", settings=shared), gateway(tmp_path / "b", settings=shared):
+        for each in deliveries:  # the channel is not open at first
+            each._channel = lambda _: None
+        chat = await switchboards[0].chat_here(*loft, channel="pigeon")
+        message = MessageReceived(
+            id="1",
+            client="ana",
+            sender="owner",
+            channel="pigeon",
+            chat="private",
+            text="coo",
+            attachments=(),
+            reply_to="loft",
+        )
+        await chat.until_durable(await chat.receive(message, None))
+        await until(lambda: events(url, "turn_ended") and deliveries[0].waiting())
+        switchboards[0]._claims._drop()  # type: ignore[attr-defined]
+        assert not deliveries[0].conversations()
+        rows(url, "UPDATE chat SET holder = NULL, epoch = epoch + 1 RETURNING 1")
+        deliveries[1]._channel = lambda _: pigeon  # type: ignore[assignment, return-value]
+        await switchboards[1].chat(*loft, create=False)
+        await until(lambda: events(url, "reply_delivered"))
+        deliveries[0]._channel = lambda _: pigeon  # type: ignore[assignment, return-value]
+        chat = await switchboards[1].chat_here(*loft, channel="pigeon")
+        await chat.until_durable(await chat.receive(msgspec.structs.replace(message, id="2", text="coo again"), None))
+        await until(lambda: len(events(url, "reply_delivered")) == 2)
+    assert posts == ["coo", "coo again"]
+
+
+async def test_what_the_last_owner_left_unfinished_is_not_emptied_before_it_is_finished(
+    url: str, tmp_path: Path, switchboards: list[Switchboard]
+) -> None:
+    main = ("owner", "main")
+    with replies_wait() as go_on:
+        async with gateway(tmp_path, settings={"store.kind": "postgres", "store.url": url}) as running:
+            client = await running.connect()
+            await client.send("unfinished")
+            await until(lambda: events(url, "request_sent"))
+            await client.socket.close()
+            (board,) = switchboards
+            board._claims._drop()  # type: ignore[attr-defined]
+            await until(lambda: main not in board._chats)
+            rows(url, "UPDATE chat SET holder = NULL, epoch = epoch + 1, unsettled = true RETURNING 1")
+            with pytest.raises(Conflict, match=r"still busy|turn is running"):
+                async with board.emptied(main):
+                    pass
+            go_on.set()
+            await until(lambda: events(url, "turn_ended"))
+            await until(lambda: board._chats[main].idle)
+            async with board.emptied(main):
+                pass
+
+
+async def test_a_message_to_a_conversation_that_is_being_unloaded_is_not_accepted(
+    url: str, tmp_path: Path, switchboards: list[Switchboard]
+) -> None:
+    """Its file took a moment to store, for example. Nobody would answer it."""
+    async with gateway(tmp_path, settings={"store.kind": "postgres", "store.url": url}) as running:
+        client = await running.connect()
+        await client.chat("first")
+        await client.socket.close()
+        (board,) = switchboards
+        chat = await board.chat_here("owner", "main", channel="websocket")
+        await until(lambda: not chat.subscribers)
+        unloading = asyncio.ensure_future(board._unload_if_idle(chat.name, chat))
+        while chat.name in board._chats:
+            await asyncio.sleep(0)
+        message = MessageReceived(
+            id="late", client="c", sender="owner", channel="websocket", chat="private", text="late", attachments=()
+        )
+        with pytest.raises(Busy):
+            await chat.receive(message, None)
+        await unloading
+        chat = await board.chat_here("owner", "main", channel="websocket")
+        await chat.until_durable(await chat.receive(message, None))
+        await until(lambda: len(events(url, "turn_ended")) == 2)
 
 
 async def test_a_gateway_without_contact_with_the_database_is_not_ready(

@@ -19,13 +19,16 @@ from click.testing import CliRunner, Result
 from gateway.cli.main import cli
 from gateway.cli.sessions import store_commands
 from gateway.config.keys import load_config
+from gateway.conversations.routing import switchboard
 from gateway.support.errors import ConfigRefused
 from sessions.attachments.store import Attachments
+from sessions.catalog.postgres_catalog import PostgresCatalog
 from sessions.events.errors import StorageFailed
 from sessions.postgres.connections import Connection
 from sessions.postgres.group_commit import GroupCommitter, RowLog
-from sessions.postgres.postgres_store import StoredRowLog
+from sessions.postgres.postgres_store import PostgresStore, StoredRowLog
 from sessions.postgres.schema import MIGRATIONS
+from sessions.store.catalog import SessionRow
 from tests.faults.gateway_process import GatewayProcess, gateway_process, install_tool
 from tests.gateway.gateways import gateway
 from tests.servers.postgres_server import postgres_server
@@ -219,6 +222,63 @@ async def test_a_message_whose_commit_was_not_confirmed_is_recognised_when_it_is
         assert answer["duplicate"]
         await other.chat("the third")
     assert [each["text"] for each in events(url, "message_received")] == ["the first", "the second", "the third"]
+
+
+@pytest.mark.parametrize("outcome", ["stored", "stored, seen late", "not stored"])
+async def test_a_new_whose_commit_was_not_confirmed_begins_one_session_and_the_conversation_stays_in_it(
+    outcome: str, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, lost = GroupCommitter._append, list[bytes]()
+    current, seen_late = PostgresCatalog.current, list[SessionRow]()
+
+    def unconfirmed(self: GroupCommitter, connection: Connection, batch: list[tuple[RowLog, list[bytes]]]) -> set[int]:
+        if lost or not (found := [line for _, lines in batch for line in lines if b'"succeeds":{' in line]):
+            return append(self, connection, batch)
+        lost.extend(found)
+        if outcome != "not stored":
+            append(self, connection, batch)
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    def fails(self: PostgresStore, session: str) -> None:
+        raise StorageFailed("The database is away.")
+
+    async def late(self: PostgresCatalog, person: str, key: str) -> SessionRow | None:
+        row = await current(self, person, key)
+        if row is None or not lost or seen_late:
+            return row
+        seen_late.append(row)
+        return self.chain(row.session)[0]
+
+    monkeypatch.setattr(switchboard, "REOPEN_SECONDS", (0.05,))
+    async with gateway(tmp_path, settings=settings(url)) as running:
+        client = await running.connect()
+        await client.chat("the first")
+        with monkeypatch.context() as patched:
+            patched.setattr(GroupCommitter, "_append", unconfirmed)
+            if outcome != "stored":  # what has become of the commit shows only later
+                patched.setattr(PostgresStore, "_discard", fails)
+            if outcome == "stored, seen late":
+                patched.setattr(PostgresCatalog, "current", late)
+            await client.send("/new")
+            await client.send("the second", id_="2")
+            while (taken := await client.until_answered("2"))["type"] != "accepted":
+                await asyncio.sleep(0.02)
+                await client.send("the second", id_="2")
+            await until(lambda: events(url, "command_answered") and len(events(url, "turn_ended")) == 2)
+        assert lost
+        assert bool(seen_late) == (outcome == "stored, seen late")
+    async with gateway(tmp_path, settings=settings(url)) as running:
+        await (await running.connect()).chat("the third")
+    successors = [each["session"] for each in events(url, "session_opened") if each.get("succeeds")]
+    found = rows(
+        url, "SELECT name, line FROM line JOIN log ON log.id = line.log WHERE store = 'sessions' ORDER BY log.id, line.seq"
+    )
+    said = [(name, event["text"]) for name, line in found if (event := json.loads(line))["kind"] == "message_received"]
+    assert said[2:] == [(taken["session_id"], "the second"), (taken["session_id"], "the third")]
+    assert successors == [taken["session_id"]]
+    (answered,) = events(url, "command_answered")
+    assert not answered["failed"]
+    assert answered["answer"].startswith("Started a new session" if outcome == "not stored" else "A new session has begun.")
 
 
 async def test_commands_use_the_database_that_the_configuration_names(tmp_path: Path, url: str) -> None:

@@ -221,11 +221,12 @@ class ReplyDelivery:
         """Return the channel and the conversation of each answer that waits."""
         return {(to.channel, self._name_of(answer)) for to, chat in self._chats.items() for answer in chat.answers}
 
-    def let_go(self, name: Name) -> bool:
+    def let_go(self, name: Name, *, lost: bool) -> bool:
         """Forget the answers of a conversation, which another gateway delivers from now on, unless a channel has one of them
-        in its hands: return False then."""
+        in its hands: return False then. If the conversation is `lost`, they are forgotten nevertheless, since no outcome can
+        be recorded."""
         found = [(chat, answer) for chat in self._chats.values() for answer in chat.answers if self._name_of(answer) == name]
-        if any(answer.passed for _, answer in found):
+        if not lost and any(answer.passed for _, answer in found):
             return False
         for chat, answer in found:
             answer.dropped = True

@@ -16,12 +16,13 @@ from gateway.config.routes import RouteAddress, agent_of
 from gateway.config.settings import Settings
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.conversation_list import ListedConversation
+from gateway.conversations.turn.typed_commands import OutcomeUnknown
 from gateway.protocol.slash_commands import TypedCommand
-from gateway.support.errors import Busy, Conflict, DamagedSession, QueueFull
+from gateway.support.errors import Busy, Conflict, DamagedSession, OwnedElsewhere, QueueFull
 from gateway.support.session_status import count_of
 from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.events.events import MAIN_AGENT, ChildOf, MessageReceived, MessageWithdrawn, SettingChanged, Succession
-from sessions.store.catalog import Catalog, Claim
+from sessions.store.catalog import Catalog, Claim, Name
 from sessions.store.protocols import Store
 from sessions.store.reading import StoredLog
 from sessions.store.receipts import Receipt, Receipts, digest_of
@@ -70,12 +71,18 @@ class AgentChoice(msgspec.Struct, frozen=True, kw_only=True):
 class Conversations(Protocol):
     """What a chat can do with all conversations of the gateway."""
 
+    @property
+    def obtain(self) -> Callable[[Name, OwnedElsewhere], Awaitable[bool]]:
+        """Has the owner of a conversation hand it over to this gateway; returns False if it does not."""
+        ...
+
     async def chat(self, person: str, key: str, *, create: bool) -> Chat | None:
         """Return a person's chat; see `Switchboard.chat`."""
         ...
 
     async def begun_with(self, person: str, key: str, choice: AgentChoice) -> Chat:
-        """Return a person's chat, whose session begins with this choice if there is none. Raises StorageFailed."""
+        """Return a person's chat, whose session begins with this choice if there is none. Raises OwnedElsewhere,
+        StorageFailed."""
         ...
 
 
@@ -146,8 +153,12 @@ class Chat:
         self._begin = begin
         self.dropped = False
         """True once the chat has left memory while it had subscribers: another gateway has it, or may have it."""
+        self.unloaded = False
+        """True once the chat leaves memory, while its journals are being closed and after that."""
         self._held: asyncio.Future[None] | None = None
         """Set while new messages wait for the next session."""
+        self._doubted: Conversation | None = None
+        """A conversation that ends because it may have a successor, to which new messages belong then."""
         self._watchers: set[Callable[[], None]] = set()
         self._relayed: set[Callable[[], None]] = set()
         """Those of the watchers that are other gateways."""
@@ -197,7 +208,7 @@ class Chat:
     def remove(self, conversation: Conversation) -> None:
         self.earlier.pop(conversation.session, None)
         if self.current is conversation:
-            self.current = None
+            self.current = self._doubted = None
             self.release()
 
     @property
@@ -238,6 +249,8 @@ class Chat:
             raise DamagedSession(
                 f"The log of this session is damaged ({self.damaged}). Nothing was changed; /new starts another session."
             )
+        if self.unloaded:  # by now nobody would answer it
+            raise Busy("The conversation is being closed; try again.")
         current = self._require_current()
         unwritten = current.recorder.log.end - current.recorder.log.durable
         if unwritten > PENDING_BYTES or self._store.pending > PENDING_LIMIT:
@@ -335,11 +348,20 @@ class Chat:
         return AgentChoice(agent=agent_of(config, address))
 
     async def start_anew(self, old: Conversation, seq: int, choice: AgentChoice) -> str:
-        """Begin the key's next session and return its id. `seq` is that of the `/new` in `old`."""
+        """Begin the key's next session and return its id. `seq` is that of the `/new` in `old`.
+
+        Raises:
+            Conflict: A newer session was started before.
+            OutcomeUnknown: The session may have begun. `old` ends, and the chat is opened again as it is stored.
+            StorageFailed: No session has begun.
+        """
         if old is not self.current:
             raise Conflict("A newer session has already been started.")
         try:
             self.current = await self._begin(self, Succession(session=old.session, seq=seq), choice)
+        except OutcomeUnknown:
+            self._doubted = old
+            raise
         finally:
             self.release()
         self.earlier[old.session] = old
@@ -367,7 +389,7 @@ class Chat:
         return accepted
 
     def _require_current(self) -> Conversation:
-        if self.current is None:
+        if self.current is None or self.current is self._doubted:
             raise StorageFailed("This conversation is being opened again; try again shortly.")
         return self.current
 

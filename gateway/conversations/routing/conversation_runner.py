@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
 
 import msgspec
 import structlog
@@ -12,10 +11,11 @@ import structlog
 from gateway.conversations.routing.chat import AgentChoice, Chat
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.turn.scrubbing import without_secrets
+from gateway.conversations.turn.typed_commands import OutcomeUnknown
 from gateway.support.errors import error_fields, sentence_of
 from gateway.support.resource_limits import is_exhaustion
 from plugins.api.context import Clock
-from sessions.events.errors import SessionsError
+from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.events import FORMAT, Event, SessionArchived, SessionOpened, SessionTitled, SettingChanged, Succession
 from sessions.state.transcript import PINNED, Transcript
 from sessions.store.catalog import Catalog, Claim, SessionRow, listed_fields
@@ -30,13 +30,14 @@ CHECKPOINT_EVERY = 256
 """Events between two checkpoints."""
 
 
-class _Running(msgspec.Struct, frozen=True):
+class _Running(msgspec.Struct):
     """A conversation and its tasks: `task` runs it and may be cancelled at any time; `closing` cleans up afterwards and is
-    never cancelled."""
+    never cancelled. `failure` is set if the conversation was cancelled because of it."""
 
     conversation: Conversation
     task: asyncio.Task[None]
     closing: asyncio.Task[None]
+    failure: StorageFailed | None = None
 
 
 class ConversationRunner:
@@ -64,6 +65,7 @@ class ConversationRunner:
         ended: Callable[[Chat, Conversation, BaseException | None], None],
     ) -> None:
         self._store = store
+        self._catalog = catalog
         self._clock = clock
         self._build = build
         self._prepare = prepare
@@ -82,8 +84,16 @@ class ConversationRunner:
         return session in self._running
 
     async def begin(self, chat: Chat, succeeds: Succession | None, choice: AgentChoice) -> Conversation:
-        """Create a durable journal for a new session of a chat, and run its conversation."""
+        """Create a durable journal for a new session of a chat, and run its conversation.
+
+        Raises:
+            OutcomeUnknown: A session that succeeds another one may have begun, so the conversation of the other one ends as
+                after a failure. The catalog has the session once it has begun.
+            StorageFailed: No session has begun.
+        """
         await self._prepare(choice.agent)
+        if succeeds is not None and await self._has_successor(chat, succeeds.session):  # of an attempt with unknown outcome
+            raise self._end_in_doubt(succeeds.session, "The next session has begun already; try again.")
         session = new_session_id(self._clock.now())
         recorder = self._recorder(await self._store.create(session), START, Transcript())
         known = chat.current.recorder.transcript.counts.models if chat.current else {}
@@ -104,16 +114,39 @@ class ConversationRunner:
             for event in events:
                 recorder.append(event, urgent=event is events[-1])
             await recorder.until_durable(len(events))
-        except BaseException:
+        except BaseException as error:
             await recorder.close()
-            if recorder.durable:  # the caller was cancelled, but the session exists
-                self._catalog_writer.put(recorder)
-            else:
-                with suppress(SessionsError):  # otherwise each attempt on a full disk would leave an empty log
-                    await self._store.discard_empty(session)
-            raise
+            is_known = await self._record_failed(chat, session, recorder, succeeds)
+            if succeeds is None or is_known or not isinstance(error, Exception):
+                raise
+            raise self._end_in_doubt(succeeds.session, f"The next session may have begun: {sentence_of(error)}") from error
         self._catalog_writer.put(recorder)
         return self._run(chat, recorder)
+
+    async def _record_failed(self, chat: Chat, session: str, recorder: Recorder, succeeds: Succession | None) -> bool:
+        """Discard a session that could not be begun, or record it if it exists nevertheless. Return True if it is certain
+        that it neither exists nor will: its first commit may have been stored without an answer."""
+        if recorder.durable:  # the caller was cancelled, but the session exists
+            self._catalog_writer.put(recorder)
+            return False
+        try:  # otherwise each attempt on a full disk would leave an empty log
+            await self._store.discard_empty(session)
+            return succeeds is None or not await self._has_successor(chat, succeeds.session)
+        except Exception:  # whatever failed, it may exist
+            return False
+
+    async def _has_successor(self, chat: Chat, session: str) -> bool:
+        """Return True if the current session of a chat, as it is stored, succeeds another one. Raises StorageFailed."""
+        row = await self._catalog.current(*chat.name)
+        return row is not None and row.succeeds is not None and row.succeeds.session == session
+
+    def _end_in_doubt(self, session: str, sentence: str) -> OutcomeUnknown:
+        """End a conversation that may have a successor, as after a failure. Return the failure."""
+        failure = OutcomeUnknown(sentence)
+        if (running := self._running.get(session)) is not None:
+            running.failure = failure
+            running.task.cancel()
+        return failure
 
     async def resume(self, chat: Chat, log: Log, position: Position, transcript: Transcript) -> Conversation:
         """Run the conversation of an existing journal."""
@@ -161,7 +194,7 @@ class ConversationRunner:
     async def _close_at_end(self, chat: Chat, conversation: Conversation, task: asyncio.Task[None]) -> None:
         """Wait until a conversation has ended, then close it."""
         await asyncio.wait([task])
-        error = None if task.cancelled() else task.exception()
+        error = self._running[conversation.session].failure or (None if task.cancelled() else task.exception())
         if isinstance(error, SessionsError) or (error is not None and is_exhaustion(error)):
             log.error("conversation_dropped", session=conversation.session, reason=sentence_of(error))
         elif error is not None:

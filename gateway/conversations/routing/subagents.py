@@ -19,7 +19,7 @@ from gateway.conversations.deletion.deletions import DeletedConversation
 from gateway.conversations.routing.chat import AcceptedMessage, AgentChoice, Chat
 from gateway.conversations.routing.child_tools import fault_of_tools
 from gateway.protocol.slash_commands import parse_command
-from gateway.support.errors import Busy, DamagedSession, GatewayError, error_fields, sentence_of
+from gateway.support.errors import Busy, DamagedSession, GatewayError, OwnedElsewhere, error_fields, sentence_of
 from gateway.support.printable import one_line
 from plugins.api.tool import Tool
 from plugins.support.fencing import quoted
@@ -214,8 +214,7 @@ class Subagents:
         session, started = recorder.transcript.session, child.started
         name = session, started.child
         choice = AgentChoice(agent=recorder.transcript.agent, parent=_child_of(chat, recorder, child))
-        children = await chat.others.begun_with(chat.person, started.child, choice)
-        self._children[name] = children
+        self._children[name] = children = await _begun(chat, started.child, choice)
         task = _message(chat, started, id_=f"spawn:{session}:{child.seq}", client=f"{TASK}{chat.key}", text=started.task)
         task = msgspec.structs.replace(task, channel=WEBSOCKET, reply_to="", thread="")
         try:
@@ -246,6 +245,17 @@ def _is_open(chat: Chat, recorder: Recorder) -> bool:
     subagents again."""
     conversation = chat.conversation(recorder.transcript.session)
     return recorder.failure is None and conversation is not None and conversation.recorder is recorder
+
+
+async def _begun(chat: Chat, key: str, choice: AgentChoice) -> Chat:
+    """Return the conversation of a subagent. Another gateway, which may have adopted it, hands it over once its turn has
+    ended. Raises OwnedElsewhere, StorageFailed."""
+    try:
+        return await chat.others.begun_with(chat.person, key, choice)
+    except OwnedElsewhere as owner:
+        if not await chat.others.obtain((chat.person, key), owner):
+            raise
+        return await chat.others.begun_with(chat.person, key, choice)
 
 
 def _child_of(chat: Chat, recorder: Recorder, child: StartedChild) -> ChildOf:

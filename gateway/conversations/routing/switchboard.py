@@ -7,10 +7,10 @@ as after a crash.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -67,6 +67,12 @@ T = TypeVar("T")
 log = structlog.get_logger("exuvia.switchboard")
 
 
+class LetGo(Protocol):
+    """Forgets the answers of a conversation; see `ReplyDelivery.let_go`."""
+
+    def __call__(self, name: Name, *, lost: bool) -> bool: ...
+
+
 async def _not_obtained(_: Name, __: OwnedElsewhere) -> bool:
     return False
 
@@ -84,6 +90,11 @@ def _log_fields(error: Exception) -> dict[str, Any]:
     """Return the fields of the log about an error, with its traceback unless it is one that is to be expected."""
     expected = isinstance(error, SessionsError) or is_exhaustion(error)
     return {"reason": sentence_of(error)} if expected else error_fields(error)
+
+
+def _are_finished(conversations: Sequence[Conversation]) -> bool:
+    """Return True if conversations that were stopped have nothing left to finish: none has received a message at its end."""
+    return all(each.recorder.failure is None and each.recorder.transcript.finished for each in conversations)
 
 
 async def _do_nothing(agent: str) -> None:
@@ -124,7 +135,7 @@ class Switchboard:
         self._stopping = False
         self.obtain: Callable[[Name, OwnedElsewhere], Awaitable[bool]] = _not_obtained
         """Has the owner of a conversation hand it over to this gateway; returns False if it does not."""
-        self.let_go: Callable[[Name], bool] = lambda _: True
+        self.let_go: LetGo = lambda name, *, lost: True
         """Ends the delivery of a conversation's answers here; returns False while one is being delivered."""
         self._background: set[asyncio.Task[Any]] = set()
         claims.on_lost(self._on_claim_lost)
@@ -150,11 +161,11 @@ class Switchboard:
         self._stopping = True
         chats = tuple(self._chats.values())
         self._chats.clear()
-        settled = {chat.name for chat in chats if chat.settled}
+        open_ = [(chat, chat.settled, chat.conversations) for chat in chats]
         await self._runner.stop_all()
-        for chat in chats:
+        for chat, settled, conversations in open_:
             chat.dropped = self._claims.shared
-            await self._claims.release(chat.claim, settled=chat.name in settled)
+            await self._claims.release(chat.claim, settled=settled and _are_finished(conversations))
             chat.notify()
 
     async def drain(self) -> None:
@@ -185,7 +196,7 @@ class Switchboard:
                         if self._chats.get(chat.name) is not chat:
                             return True
                         stuck = chat.only_delivers and self._clock.monotonic() - began >= DELIVERY_SECONDS
-                        if chat.idle or (stuck and self.let_go(chat.name)):
+                        if chat.idle or (stuck and self.let_go(chat.name, lost=False)):
                             await asyncio.shield(self.spawn(self._give_up(chat, to)))
                             return True
                     with suppress(TimeoutError):
@@ -285,8 +296,9 @@ class Switchboard:
         regained = self._claims.regained
         try:
             if (chat := await self.chat(*name, create=False)) is None:
-                async with self._lock(name), self._claimed(name):
-                    return  # its owner was gone before a session of it began
+                async with self._lock(name):
+                    if name not in self._chats:  # its owner was gone before a session of it began
+                        await self._claims.release(await self._claim(name), settled=True)
         except OwnedElsewhere:
             return
         except Exception as error:
@@ -380,10 +392,12 @@ class Switchboard:
         """
         chat: Chat | None = None
         try:
-            async with self._lock(name), self._claimed(name, obtain=obtain):
+            async with self._lock(name), self._claimed(name, obtain=obtain) as claim:
                 if (found := self._chats.get(name)) is not None:
                     self._require_idle(found)
                     chat = found
+                elif claim.unfinished:  # what its last owner left is finished first, by the gateway that adopts it
+                    raise Conflict(f"The conversation {name[1]} is still busy after a gateway's end; try again shortly.")
                 try:
                     if chat is not None:
                         await self._stop(chat)
@@ -435,11 +449,11 @@ class Switchboard:
             self.spawn(self._reopen(chat))
 
     @asynccontextmanager
-    async def _claimed(self, name: Name, *, obtain: bool = False) -> AsyncIterator[None]:
-        """Hold the claim on a name, whose lock is held. A chat in memory has the claim already and keeps it. With `obtain`,
-        another gateway that has it is asked to hand it over."""
-        if name in self._chats:
-            yield
+    async def _claimed(self, name: Name, *, obtain: bool = False) -> AsyncIterator[Claim]:
+        """Hold the claim on a name, whose lock is held, and yield it. A chat in memory has the claim already and keeps it.
+        With `obtain`, another gateway that has it is asked to hand it over."""
+        if (chat := self._chats.get(name)) is not None:
+            yield chat.claim
             return
         try:
             claim = await self._claim(name)
@@ -448,9 +462,9 @@ class Switchboard:
                 raise
             claim = await self._claim(name)
         try:
-            yield
+            yield claim
         finally:
-            await self._claims.release(claim, settled=True)
+            await self._claims.release(claim, settled=not claim.unfinished)
 
     async def _claim(self, name: Name) -> Claim:
         """Claim a person's key. Raises OwnedElsewhere, StorageFailed."""
@@ -647,15 +661,15 @@ class Switchboard:
     async def _give_up(self, chat: Chat, to: str = "") -> None:
         """Close the conversations of a chat, whose lock is held, and let another gateway claim it: the one named `to`, or
         any."""
-        settled = chat.settled
+        settled, conversations = chat.settled, chat.conversations
         self._drop(chat)
-        for conversation in chat.conversations:
+        for conversation in conversations:
             await self._runner.stop(conversation.session)
-        await self._claims.release(chat.claim, settled=settled, to=to)
+        await self._claims.release(chat.claim, settled=settled and _are_finished(conversations), to=to)
         chat.notify()
 
     def _drop(self, chat: Chat) -> None:
-        chat.dropped = self._claims.shared
+        chat.dropped, chat.unloaded = self._claims.shared, True
         if self._chats.get(chat.name) is chat:
             del self._chats[chat.name]
 
@@ -663,6 +677,7 @@ class Switchboard:
         """Drop a chat that another gateway has taken over."""
         if (chat := self._chats.get(claim.name)) is not None and chat.claim == claim:
             self._drop(chat)
+            self.let_go(chat.name, lost=True)
             for conversation in chat.conversations:
                 self.spawn(self._runner.stop(conversation.session))
             chat.notify()

@@ -36,6 +36,11 @@ ANSWER_LIMIT = 256 * 1024
 """Bytes of a command's answer in the log."""
 
 
+class OutcomeUnknown(StorageFailed):
+    """It is not known whether a command has begun the next session. It is not answered: its conversation ends, and whoever
+    opens it again finds the next session, or runs the command again."""
+
+
 class TypedCommands:
     """Answers the commands of one session. `run` runs a command; `answered` is called after each answer."""
 
@@ -81,7 +86,7 @@ class TypedCommands:
         if before is not None:
             await asyncio.wait([before], timeout=ORDER_SECONDS)
         seconds = None if waiting.typed.opens_session else NOW_SECONDS  # a slow disk must not leave a session half open
-        with suppress(StorageFailed):  # the same failure ends the conversation
+        with suppress(StorageFailed):  # the same failure, or the same doubt, ends the conversation
             await self._recorder.until_durable(waiting.seq)
             await self._record(waiting, *await self._result(waiting, seconds))
 
@@ -115,7 +120,8 @@ class TypedCommands:
     async def _result(  # noqa: PLR0911 - each way that a command ends
         self, waiting: WaitingCommand, seconds: float | None
     ) -> tuple[str, bool]:
-        """Run a command for at most `seconds`; return the answer, and True if it reports a failure."""
+        """Run a command for at most `seconds`; return the answer, and True if it reports a failure. Raises StorageFailed if
+        it cannot be answered."""
         if waiting.seq == self.by_successor:
             return "A new session has begun.", False
         name = waiting.typed.name
@@ -136,7 +142,7 @@ class TypedCommands:
         except CommandFailed as error:
             return sentence_of(error), True
         except StorageFailed as error:
-            if self._recorder.failure is not None:
+            if self._recorder.failure is not None or isinstance(error, OutcomeUnknown):
                 raise
             return sentence_of(error), True  # the failure of another journal, such as that of a new session
         except SessionsError as error:
