@@ -123,11 +123,12 @@ class Removals:
         return lambda: self._watchers.discard(watcher)
 
     async def delete(self, person: str, key: str, *, by: str, facts: bool) -> DeletedConversation:
-        """Delete a person's conversation. Once it is recorded, it is finished even after a crash.
+        """Delete a person's conversation. Once it is recorded, it is finished even after a crash, unless the conversation
+        has gone on by then: its log has grown.
 
         Raises:
             UnknownSession: There is no such conversation.
-            Conflict: A turn runs, or a message waits for one.
+            Conflict: A turn runs, a message waits for one, or the conversation goes on.
             StorageFailed: The conversation cannot be opened, or something cannot be removed.
         """
         # Shielded: if the caller is cancelled, the rest must be removed nevertheless.
