@@ -764,7 +764,7 @@ async def test_what_the_last_owner_left_unfinished_is_not_emptied_before_it_is_f
             board._claims._drop()  # type: ignore[attr-defined]
             await until(lambda: main not in board._chats)
             rows(url, "UPDATE chat SET holder = NULL, epoch = epoch + 1, unsettled = true RETURNING 1")
-            with pytest.raises(Conflict, match=r"still busy|turn is running"):
+            with pytest.raises(Conflict, match=r"being taken over|turn is running"):
                 async with board.emptied(main):
                     pass
             go_on.set()

@@ -397,7 +397,7 @@ class Switchboard:
                     self._require_idle(found)
                     chat = found
                 elif claim.unfinished:  # what its last owner left is finished first, by the gateway that adopts it
-                    raise Conflict(f"The conversation {name[1]} is still busy after a gateway's end; try again shortly.")
+                    raise Conflict(f"Another gateway's conversation {name[1]} is being taken over; try again shortly.")
                 try:
                     if chat is not None:
                         await self._stop(chat)
